@@ -46,7 +46,7 @@ def busy_cores() -> Iterator[None]:
 
 
 def rounds_on(server: ConformanceServer, cases: Sequence[Case], rounds: int, patience: float) -> int:
-    """Run the cases so often on one started server, print what is wrong, and return how much that is."""
+    """Run the cases this many times on one server, print the problems, and return their number."""
     wrong = 0
     with server.open(patience) as target:
         target.describe()

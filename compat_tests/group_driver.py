@@ -2,12 +2,12 @@
 
 Each member is a program around one client (`clients.group_member` describes its argument and its events); kcat needs no
 program, because it prints enough. The driver starts members, lets them leave, kills them, kills the server, writes
-records, and waits for lines; it never sleeps to let something happen. At the end it checks all events:
+records, and waits for lines; it never sleeps. At the end it checks all events:
 
 - every record was consumed at least once, and the committed offsets are the ends of the partitions;
 - no partition had two owners in one generation or member epoch, where the client shows it;
-- nor at the same time: a member had given a partition up, or was dead, before another one was given it. (The time is
-  that of the machine, which all programs read; kcat shows neither the time nor that.)
+- nor at the same time: a member had revoked a partition, or had exited, before another member received it. (All
+  programs read the clock of the machine; kcat prints neither the time nor these events.)
 """
 
 import json

@@ -1,8 +1,8 @@
-"""The server that the tests of groups share: short sessions are allowed, groups are small, nothing waits.
+"""The server that the tests of groups share: short sessions are allowed, groups are small, and there are no delays.
 
-The names and their meanings are Kafka's, so both servers are given the same. A group is answered as soon as its members
-have joined; the session of a member may expire after a tenth of a second; what consumer groups (KIP-848) take from the
-server instead of from their members is as short.
+The names and their meanings are Kafka's, so both servers have the same settings. A rebalance completes as soon as the
+members have joined. The session of a member may expire after a tenth of a second. Timeouts of consumer groups
+(KIP-848), which the server sets, are as short.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,5 +1,5 @@
-"""Rounds of ``kill -9``: clients write all the time, the server dies at a random moment and is started again, and what
-it has is compared with what it had acknowledged.
+"""Rounds of ``kill -9``: clients write continuously, the server is killed at a random moment and restarted, and its
+data is compared with the acknowledgments.
 
     python -m moldau.compat_tests.kill_rounds --rounds 200
 
@@ -16,11 +16,10 @@ Five writers, each with its own thread and client that survives the kills (librd
     transactions transactions over two            every transaction that was committed, whole and once; none that was
                  partitions, some aborted         aborted; one whose end the client does not know, whole or not at all
 
-and a consumer group commits offsets: it finds the last that was acknowledged, or a later one. Segments last for 100 ms,
-and retention and compaction are at work all the time, so that they are killed, too.
+A consumer group commits offsets, and finds the last acknowledged one or a later one. Segments last for 100 ms, and
+retention and compaction run continuously, so that they are killed, too.
 
-At the end the server is stopped cleanly, and every file is shown to ``moldau log verify`` and to Apache Kafka's
-DumpLogSegments.
+At the end the server is stopped cleanly. ``moldau log verify`` and Apache Kafka's DumpLogSegments check every file.
 """
 
 from __future__ import annotations
@@ -107,7 +106,7 @@ class Reader:
         )
 
     def read(self, topic: str, partition: int, offset: int) -> list[Message]:
-        """From `offset` (or the log start, if that is later) to the end of now, or to where readers must stop."""
+        """Read from `offset` (or the log start, if that is later) to the current end, or to the last stable offset."""
         messages: list[Message] = []
         deadline = time.monotonic() + DEADLINE_S
         wanted = TopicPartition(topic, partition, offset)
@@ -191,18 +190,19 @@ class Writer(ABC):
 
     @abstractmethod
     def snapshot(self) -> Any:
-        """What is acknowledged now: `check` wants it after the next start."""
+        """The current acknowledgments, which `check` needs after the next startup."""
 
     @abstractmethod
     def check(self, reader: Reader, acknowledged: Any) -> None:
-        """Raise `WrongError` unless everything is there as it must be. Most look only at what they have not seen."""
+        """Raise `WrongError` unless all records are as they must be. Most writers check only records that are new since
+        the last check."""
 
     def check_again(self) -> None:  # noqa: B027 - the others look at everything each time
         """The next check begins at offset 0."""
 
 
 class NumberedWriter(Writer):
-    """Writes 0, 1, 2, ... into each partition; a number's key is that modulo a few."""
+    """Writes 0, 1, 2, ... into each partition; the key is the number modulo a small number."""
 
     def __init__(self, bootstrap_servers: str, topic: str, partitions: int, *, idempotent: bool = True) -> None:
         super().__init__(topic, partitions)
@@ -254,7 +254,7 @@ class NumberedWriter(Writer):
 
 
 class OnceWriter(NumberedWriter):
-    """Everything is there once and in order. What was read before is not read again until the end."""
+    """All records exist once and in order. Records are read only once, and again at the end."""
 
     def __init__(self, bootstrap_servers: str, topic: str, partitions: int) -> None:
         super().__init__(bootstrap_servers, topic, partitions)
@@ -302,7 +302,7 @@ class RepeatedWriter(NumberedWriter):
 
 
 class CompactedWriter(NumberedWriter):
-    """Of each key the last that was acknowledged is there, or a later one; numbers only grow."""
+    """Of each key the last acknowledged record exists, or a later one; numbers only increase."""
 
     def check(self, reader: Reader, acknowledged: list[int]) -> None:
         for partition, last in enumerate(acknowledged):
@@ -320,7 +320,7 @@ class CompactedWriter(NumberedWriter):
 
 
 class RetainedWriter(NumberedWriter):
-    """From the log start on everything is there, once and in order."""
+    """From the log start on, all records exist once and in order."""
 
     def __init__(self, bootstrap_servers: str, topic: str, partitions: int) -> None:
         super().__init__(bootstrap_servers, topic, partitions)
@@ -539,7 +539,7 @@ class KillRounds:
             future.result(DEADLINE_S)
 
     def run(self, rounds: int) -> Iterator[int]:
-        """So many rounds; each number is given out when its round is done."""
+        """Run this many rounds; yields each number when its round is complete."""
         for writer in self.writers:
             writer.start()
         for number in range(1, rounds + 1):
@@ -617,22 +617,22 @@ def problems_of_dump_tool(data_dir: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of the rounds; nothing was lost, or there would be none."""
+    """The result of the rounds. It exists only if no record was lost."""
 
     table: list[tuple[str, str, str]]
     """Topic, what was acknowledged in it, and what else is worth knowing."""
     examiners: list[str]
-    """Who has looked at the files."""
+    """The tools that have checked the files."""
     problems: list[str]
-    """What they have to say, and failures of the server's own in its log."""
+    """Their findings, and internal errors in the log of the server."""
 
 
 def kill_rounds(
     rounds: int, seed: int, *, on_round: Callable[[int, float], None] = lambda _number, _seconds: None
 ) -> Outcome:
-    """The rounds, a clean stop, and a look at the files. The dump tool is left out where there is no Java or no jars.
+    """Run the rounds, stop cleanly, and check the files. The dump tool is skipped if Java or the jars are missing.
 
-    Raises `WrongError` when something is lost, twice or out of order.
+    Raises `WrongError` if a record is lost, duplicated or out of order.
     """
     began = time.monotonic()
     with Broker(config=CONFIG, timeout_s=DEADLINE_S) as broker:

@@ -1,10 +1,10 @@
-"""What every client must be able to do with a server, written once.
+"""Scenarios that every client must complete with a server, written once.
 
-A module ``test_<client>.py`` makes a test class of ``ClientScenarios`` by naming its client. What the client cannot
-do, it has declared with the reason (``Client.without``), and the scenario that needs it is skipped with that reason.
+A module ``test_<client>.py`` makes a test class of ``ClientScenarios`` by naming its client. A client declares missing
+features with a reason (``Client.without``), and the scenarios that need them are skipped with that reason.
 
-What a scenario compares with is what was sent; and, where the stored form matters (was it really compressed? was it
-really one batch?), what a raw fetch shows.
+A scenario compares the received records with the sent ones. Where the stored form matters (whether it is compressed, or
+one batch), it also reads them with a raw fetch.
 """
 
 import time
@@ -26,7 +26,7 @@ KEEP = {"retention.ms": "-1"}
 
 
 def needs(client: Client, feature: Feature) -> None:
-    """Skip, with the declared reason, when the client has none of this."""
+    """Skip, with the declared reason, if the client lacks this feature."""
     if feature in client.without:
         pytest.skip(f"{client.name} cannot {feature.value}: {client.without[feature]}")
 
@@ -52,7 +52,7 @@ def error_code(action: Callable[[], object]) -> str:
 
 
 class ClientScenarios:
-    """The scenarios; a subclass says with which client."""
+    """The scenarios; a subclass sets the client."""
 
     client_name: ClassVar[str]
 
@@ -185,7 +185,7 @@ class ClientScenarios:
 
     @pytest.mark.parametrize("codec", ["none", "gzip"])
     def test_offsets_for_times(self, client: Client, make_topic: MakeTopic, codec: str) -> None:
-        """The answer is exact inside a batch, compressed or not: the first record, not the first batch."""
+        """The result is exact inside a batch, compressed or not: the first record, not the first batch."""
         needs(client, Feature.SET_TIMESTAMP)
         topic = make_topic(1, KEEP, client=client)
         assert client.offset_for_time(topic, 0, T0) is None
@@ -239,7 +239,7 @@ class ClientScenarios:
     def test_a_batch_larger_than_the_fetch_limit(
         self, client: Client, bootstrap_servers: str, make_topic: MakeTopic
     ) -> None:
-        """At least one whole batch comes, whatever the limits say (KIP-74)."""
+        """At least one complete batch is returned, whatever the limits are (KIP-74)."""
         topic = make_topic(1, client=client)
         for _ in range(3):
             client.produce(topic, numbered(30, size=1_000), linger_ms=200)
@@ -393,7 +393,7 @@ class ClientScenarios:
     def test_the_server_disappears_while_a_client_produces(
         self, client_of_own_server: Client, own_server: Server, topic_name: Callable[[], str], how: str
     ) -> None:
-        """What was written before is there, and of what is being written nothing is lost, doubled or out of order."""
+        """Earlier records are kept, and none of the records being written is lost, duplicated or out of order."""
         topic = topic_name()
         admin = client_of_own_server
         if Feature.TOPIC_ADMIN in client_of_own_server.without:

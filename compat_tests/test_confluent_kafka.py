@@ -1,4 +1,4 @@
-"""confluent-kafka against the server under test: see ``scenarios``, and a server that dies again and again."""
+"""confluent-kafka against the server under test: see ``scenarios``, and a server that is killed repeatedly."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ class TestConfluentKafka(ClientScenarios):
 
 
 def test_killed_again_and_again(own_server: Server, topic_name: Callable[[], str]) -> None:
-    """Each start recovers what the one before has left; nothing acknowledged is lost, nothing is stored twice."""
+    """Each startup recovers the data of the killed server. No acknowledged record is lost or duplicated."""
     topic = topic_name()
     with open_client("confluent-kafka", own_server.bootstrap_servers) as client:
         client.create_topic(topic, 3)

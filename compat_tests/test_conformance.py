@@ -1,6 +1,6 @@
 """All cases of the conformance suite, against the server under test: Moldau or Apache Kafka.
 
-The cases run side by side, once; each has its own test, so that a failure has a name.
+The cases run once, in parallel. Each case is one test, so that a failure has a name.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One data directory, two servers: Apache Kafka continues with what Moldau has written, and the other way round.
+"""One data directory, two servers: Apache Kafka continues with a directory of Moldau, and vice versa.
 
-Not only records: topics with their ids and configs, and what is known of producers, so that a producer which saw no
-answer from the one server may ask the other. And what a dump of the directory by Apache Kafka's own tool says.
+The tests compare records, topics with their ids and configs, and producer state: a producer that received no response
+from one server may retry with the other. Apache Kafka's dump tool also reads the directory.
 """
 
 import re
@@ -40,7 +40,7 @@ def apache(directory: Path) -> AbstractContextManager[Server]:
 
 
 def values(address: str, topic: str, partition: int = 0) -> list[bytes | None]:
-    """What is stored."""
+    """The stored records."""
     return [record.value for batch in w.stored_batches(address, topic, partition) for record in iter_records(batch)]
 
 
@@ -67,7 +67,7 @@ def begin(server: Server) -> w.Topic:
 
 
 def continue_writing(server: Server, topic: w.Topic, before: int) -> int:
-    """See all of what the other server has left, and add to it; returns how many records there are then."""
+    """Check the data of the other server, and add records. Returns their new number."""
     address = server.bootstrap_servers
     w.wait_for_topic(address, topic.name, 2)
     assert values(address, topic.name) == [b"%d" % number for number in range(before)]
@@ -127,7 +127,7 @@ SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "2000", "metadat
 
 
 def wait_for_snapshot(directory: Path, after: int) -> int:
-    """Until there is a snapshot of the metadata that ends past this offset; where the latest ends."""
+    """Wait for a snapshot of the metadata that ends after this offset. Returns the end of the latest one."""
 
     def latest() -> int:
         return max(int(path.name[:20]) for path in directory.glob("__cluster_metadata-0/*.checkpoint"))
@@ -137,7 +137,7 @@ def wait_for_snapshot(directory: Path, after: int) -> int:
 
 
 def test_to_and_fro_with_snapshots_of_the_metadata(tmp_path: Path, java: JavaClient) -> None:
-    """Each starts from a snapshot of the other, and of the log there is only what comes after one."""
+    """Each server starts from a snapshot of the other; the log contains only the records after a snapshot."""
     directory = tmp_path / "data"
     log = directory / "__cluster_metadata-0"
     end = 0
@@ -193,7 +193,7 @@ def java() -> Iterator[JavaClient]:
 
 
 def dump(java: JavaClient, *arguments: str) -> str:
-    """What DumpLogSegments prints; it exits with 0 whatever it finds, so its words have to be read."""
+    """The output of DumpLogSegments, whose exit code is always 0."""
     result = java.tool("org.apache.kafka.tools.DumpLogSegments", arguments)
     assert result.exit_code == 0, result
     # The first offset of every segment but that at 0 looks to the tool like a gap after -1.

@@ -1,11 +1,12 @@
-"""Five times to Apache Kafka and back on one directory, with clients writing in between: nothing lost, nothing twice.
+"""Five times to Apache Kafka and back on one directory, with clients that write in between: no record is lost or
+duplicated.
 
-Ten servers start, one after the other, on the same directory; each ends by a stop or by ``kill -9``, as the seed says.
-Each first has to show everything that the ones before it have answered: topics and their ids, settings, offsets,
-records, groups with their members and committed offsets, transactions. Then it is written to. Between two servers the
-directory is looked at by ``moldau log verify`` and, a copy of it, by Apache Kafka's own dump tool.
+Ten servers start, one after the other, on the same directory. Each is stopped or killed with ``kill -9``, depending on
+the seed. Each must first return all data that the earlier servers have acknowledged: topics and their ids, settings,
+offsets, records, groups with their members and committed offsets, and transactions. Then clients write to it. Between
+two servers, ``moldau log verify`` checks the directory, and Apache Kafka's dump tool checks a copy of it.
 
-What is expected is kept in memory by `Ledger`, from the answers of the servers alone.
+`Ledger` holds the expected data in memory; its only source is the responses of the servers.
 """
 
 import random
@@ -85,7 +86,7 @@ def apache(directory: Path) -> AbstractContextManager[Server]:
 
 
 class Ledger:
-    """What the servers have answered so far, and so have to know."""
+    """The responses of the servers so far, which are the expected data."""
 
     def __init__(self, directory: Path, seed: int) -> None:
         self._directory = directory
@@ -106,7 +107,7 @@ class Ledger:
     # -- what was there before --
 
     def check(self, server: Server) -> None:
-        """The server shows all of it."""
+        """Check that the server has all the data."""
         address = server.bootstrap_servers
         wait_for_coordinators(address)
         for topic in self._all_topics():
@@ -132,7 +133,7 @@ class Ledger:
         return [*self._topics.values(), *([of_transactions] if of_transactions else [])]
 
     def _check_compacted(self, address: str) -> None:
-        """All that is stored was written there, so; and of each key the last is among it."""
+        """Check that each stored record was written at its offset, and that the latest record of each key is stored."""
         stored = updates(address)
         assert stored.items() <= self._updates.items()
         last: dict[bytes | None, bytes | None] = {}
@@ -142,7 +143,7 @@ class Ledger:
         assert alive == {key: value for key, value in self._keys.items() if value is not None}
 
     def _check_groups(self, address: str) -> None:
-        """The members of the groups are members, in the same generation, with the same partitions."""
+        """Check that the groups have the same members, generations and partitions."""
         assert self._classic is not None
         assert self._consumer is not None
         for member in (self._classic, self._consumer):
@@ -160,7 +161,7 @@ class Ledger:
         assert described_member.member_id == self._consumer.member_id
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connections."""
         for member in (self._classic, self._consumer):
             if member is not None:
                 member.close()
@@ -168,7 +169,7 @@ class Ledger:
     # -- what comes now --
 
     def write(self, server: Server) -> None:
-        """Some of everything."""
+        """Write some data of each kind."""
         address = server.bootstrap_servers
         self._transactions.continue_writing(address)
         if not self._phase:
@@ -238,7 +239,7 @@ class Ledger:
         wait_until(known, "the settings")
 
     def _expire(self, wire: WireClient) -> None:
-        """Records that are old, behind one that is not: retention takes the segments of the old ones."""
+        """Write old records after a recent one: retention deletes the segments of the old ones."""
         latest = position(wire, "expiring", LATEST)
         if latest:
             delete_records(wire, "expiring", latest)
@@ -255,8 +256,8 @@ class Ledger:
         delete_records(wire, "trimmed", before + self._random.randint(1, 6))
 
     def _recreate(self, address: str, wire: WireClient) -> None:
-        """The same name, another topic; and one that stays deleted. What DeleteRecords did to the old is not done to
-        the new, which has fewer records."""
+        """Re-create one topic, and delete another. The DeleteRecords of the old topic must not affect the new one,
+        which has fewer records."""
         if len(self._reborn) > 1:
             delete_records(wire, "reborn", len(self._reborn))
             self._wait_for_checkpoint("reborn", len(self._reborn))
@@ -274,7 +275,7 @@ class Ledger:
             assert w.produce(wire, "reborn", build_batch(w.records(*self._reborn))).error_code == 0
 
     def _compact(self, server: Server, wire: WireClient) -> None:
-        """Keys that are written again and again, and some that are deleted, until fewer records are there."""
+        """Write the same keys repeatedly, and delete some, until compaction has removed records."""
         for _ in range(20):
             key = b"%d" % self._random.randrange(6)
             value = None if self._random.random() < 0.2 else b"%d" % self._random.randrange(10**9)
@@ -306,7 +307,8 @@ class Ledger:
             self._committed[group, topic.name] = offsets
 
     def _wait_for_trimmed(self, wire: WireClient) -> None:
-        """DeleteRecords is remembered by a checkpoint, which both write now and then: a kill may come before it."""
+        """The result of DeleteRecords is in a checkpoint, which both servers write periodically: a kill may come
+        first."""
         self._wait_for_checkpoint("trimmed", position(wire, "trimmed", EARLIEST))
 
     def _wait_for_checkpoint(self, topic: str, start: int) -> None:
@@ -332,13 +334,13 @@ def position(wire: WireClient, topic: str, timestamp: int) -> int:
 
 
 def updates(address: str) -> dict[int, tuple[bytes | None, bytes | None]]:
-    """What is stored in the compacted topic, by offset."""
+    """The records of the compacted topic, by offset."""
     batches = w.stored_batches(address, "compacted")
     return {record.offset: (record.key, record.value) for batch in batches for record in iter_records(batch)}
 
 
 def described(wire: WireClient, kind: int, name: str) -> dict[str, str | None]:
-    """The settings that the resource has for itself."""
+    """The settings that are set for the resource itself."""
     requested = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
     (found,) = wire.call(DescribeConfigsRequest(resources=[requested]), 4).results
     assert found.error_code == 0, found

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("both_servers")
 
 
 class ConfiguredBroker(Broker):
-    """``moldau serve --config server.properties``, and nothing else."""
+    """``moldau serve --config server.properties``, without other options."""
 
     def __init__(self, properties: Path) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class ConfiguredBroker(Broker):
 
 
 class Kind(NamedTuple):
-    """What differs; "DIR" in a setting stands for the folder that everything is in."""
+    """The differences; "DIR" in a setting stands for the folder that contains all directories."""
 
     quorum: Quorum = Quorum.STANDALONE
     config: Mapping[str, str] = {}

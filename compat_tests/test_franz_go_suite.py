@@ -1,10 +1,10 @@
 """franz-go's own tests of its package ``kgo``, from its module, run once against the server under test.
 
-They find what ours cannot: members that join and leave while others fetch, with every balancer, in the classic protocol
-and in KIP-848's, each record consumed once; and the same in transactions. What Apache Kafka 4.3.1 passes is the
-measure. That is everything, and those that use a server are listed here, so that a removed test is noticed,
-too. The tests use fixed timeouts and their own topics in a dedicated server; tests of share groups skip
-themselves where the server does not offer them.
+They test more than our own tests: members join and leave while others fetch, with every balancer, in the classic
+protocol and in KIP-848, also in transactions, and each record is consumed once. Moldau must pass all tests that Apache
+Kafka 4.3.1 passes, which is all of them. The tests that use a server are listed here, so that a removed test is
+noticed. The tests use fixed timeouts and their own topics in a dedicated server; tests of share groups skip themselves
+where the server does not offer them.
 """
 
 import os
@@ -105,7 +105,7 @@ _RESULT = re.compile(r"^ *--- (PASS|FAIL|SKIP): (\S+) ", re.MULTILINE)
 
 
 class SuiteRun(NamedTuple):
-    """What the suite printed, and the result of each test in it."""
+    """The output of the suite, and the result of each of its tests."""
 
     output: str
     results: dict[str, str]

@@ -64,7 +64,7 @@ def test_ten_thousand_groups_do_not_delay_another_group(
 
 
 def test_ten_thousand_groups_with_members(group_servers: str, group_id: str, bystander: Bystander) -> None:
-    """Each join takes two requests, and each member would be forgotten after its session."""
+    """Each join takes two requests, and each member would expire after its session timeout."""
     with (
         ClassicMember(group_servers, group_id, session_timeout_ms=1_000) as member,
         WireClient(group_servers) as flood,

@@ -1,7 +1,7 @@
-"""Groups of real clients, of every client and every protocol that it has: see `group_driver` for the checks.
+"""Groups of all real clients, with each of their protocols: see `group_driver` for the checks.
 
-One is added, one leaves, one is killed; a static member returns within its session without a rebalance; the
-server is killed and restarted while they run.
+A member is added, one leaves, one is killed; a static member returns within its session without a rebalance; the server
+is killed and restarted while they run.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +25,7 @@ NEWEST = list({kind.client: kind for kind in KINDS}.values())
 
 
 def of_kinds(first: Sequence[Kind]) -> pytest.MarkDecorator:
-    """With these, and in the full run with all others."""
+    """These run in `make test`; the others run in the full run."""
     others = [kind for kind in KINDS if kind not in first]
     return pytest.mark.parametrize("kind", [*first, *in_full_run(*others)], ids=str)
 

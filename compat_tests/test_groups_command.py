@@ -1,8 +1,8 @@
-"""Kafka's own ConsumerGroupCommand prints the same of this server and of Apache Kafka.
+"""Kafka's own ConsumerGroupCommand has the same output with this server and with Apache Kafka.
 
-Both servers are given the same topics, records, groups and members, and the same commands, one after the other: lists,
-descriptions, every way to reset offsets, deletions. What they print is compared line by line, after what must differ
-(ports, broker ids, random ids, widths of columns, the order of lines) has been made equal.
+Both servers have the same topics, records, groups and members, and receive the same commands: lists, descriptions,
+every way to reset offsets, deletions. The outputs are compared line by line. Values that must differ (ports, broker
+ids, random ids, widths of columns, the order of lines) are normalized first.
 """
 
 import re
@@ -121,7 +121,7 @@ COMMANDS: dict[str, list[str]] = {
 
 
 class Printed(NamedTuple):
-    """What a command left, made equal where servers must differ."""
+    """The state after a command, normalized where servers must differ."""
 
     exit_code: int
     lines: list[str]
@@ -212,7 +212,7 @@ class Scene:
         return " ".join(line.split())
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connections."""
         for member in self._members:
             member.close()
         self._wire.close()
@@ -227,7 +227,7 @@ def printed(
     new_server: Callable[..., AbstractContextManager[Server]],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, tuple[Printed, Printed]]:
-    """By command, what was printed of the server under test and of Apache Kafka."""
+    """By command, the outputs for the server under test and for Apache Kafka."""
     require_kafka_jars()
     transcripts = []
     servers: list[AbstractContextManager[Server]] = [new_server(CONFIG), ApacheKafka(CONFIG)]
@@ -247,7 +247,7 @@ def test_its_output_is_the_same_as_with_apache_kafka(printed: dict[str, tuple[Pr
 
 
 def test_the_commands_have_done_something(printed: dict[str, tuple[Printed, Printed]]) -> None:
-    """Two servers that refuse everything would agree."""
+    """Two servers that reject every command would have the same output."""
 
     def lines(command: str) -> list[str]:
         return printed[command][0].lines

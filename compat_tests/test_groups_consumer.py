@@ -49,7 +49,7 @@ def share(*members: ConsumerMember) -> list[int]:
 
 
 def test_a_silent_member_is_removed_after_its_session(new_member: NewMember, wire: WireClient, group_id: str) -> None:
-    """The session's length is the server's to say, and a config of the group."""
+    """The session timeout is set by the server and by a config of the group."""
     change = "consumer.session.timeout.ms", config_requests.SET, "3000"
     assert config_requests.alter(wire, config_requests.GROUP, group_id, change) == "NONE"
     lively, silent = new_member(), new_member()

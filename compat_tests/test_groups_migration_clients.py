@@ -1,10 +1,10 @@
 """Applications of real consumers that move to the consumer protocol (KIP-848) and back, one member after the other.
 
-See `group_driver` for the checks: no partition has two owners, and everything is read. It is the same with static
+See `group_driver` for the checks: no partition has two owners, and every record is read. The same holds for static
 members, which leave temporarily.
 
-What is not here: the cooperative assignor of librdkafka adds its own data to the assignments. Such groups are
-not upgraded, because no server can create that data.
+Not tested: the cooperative assignor of librdkafka adds its own data to the assignments. Such groups are not upgraded,
+because no server can create that data.
 """
 
 from collections.abc import Callable

@@ -197,7 +197,7 @@ def test_config_command_for_groups(tool: Tool, topic_name: Callable[[], str]) ->
 
 
 def test_broker_api_versions_command(tool: Tool, bootstrap_servers: str) -> None:
-    """Every API that the server advertises is usable by this client, but those that it has dropped itself."""
+    """This client can use every API that the server advertises, except those that it has dropped itself."""
     answer = tool("BrokerApiVersionsCommand").stdout
     assert answer.startswith(bootstrap_servers)
     assert re.search(r"Produce\(0\): 0 to 13 \[usable: 13\]", answer)

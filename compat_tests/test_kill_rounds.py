@@ -1,4 +1,4 @@
-"""``kill -9`` again and again while clients write; and that the rounds would see it if something were wrong."""
+"""``kill -9`` repeatedly while clients write; the checks of the rounds detect wrong records."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_no_acknowledged_record_is_lost_or_duplicated(request: pytest.FixtureReq
 
 @dataclass
 class Found:
-    """A record as the client gives it."""
+    """A record as the client returns it."""
 
     at: int
     text: str
@@ -62,7 +62,7 @@ class Found:
 
 
 class FakeReader:
-    """Has read these values, partition by partition."""
+    """A reader that has read these values, by partition."""
 
     def __init__(self, *partitions: list[str]) -> None:
         self.found = [[Found(at, text, text.encode()) for at, text in enumerate(values)] for values in partitions]

@@ -219,7 +219,7 @@ def directories_of(result: ToolResult) -> dict[str, list[dict[str, Any]]]:
 
 
 def set_rate(wire: WireClient, rate: int) -> None:
-    """Of moves, in bytes a second."""
+    """Of moves, in bytes per second."""
     config = AlterableConfig(
         name="replica.alter.log.dirs.io.max.bytes.per.second", config_operation=SET, value=str(rate)
     )
@@ -229,7 +229,7 @@ def set_rate(wire: WireClient, rate: int) -> None:
 
 
 def begin_move(wire: WireClient, topic: str, path: str) -> None:
-    """So slowly that it does not end before the server does."""
+    """So slowly that the server is killed first."""
     set_rate(wire, 100_000)
     wait_until(lambda: alter(wire, path, topic) == ErrorCode.NONE, "the move is taken")
     wait_until(lambda: (path, True) in replicas(wire, topic), "the move is shown")

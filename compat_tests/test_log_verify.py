@@ -1,4 +1,4 @@
-"""``moldau log verify`` and ``repair`` on directories that Apache Kafka wrote, and beside its own dump tool."""
+"""``moldau log verify`` and ``repair`` on directories that Apache Kafka wrote, compared with its own dump tool."""
 
 import random
 import re
@@ -127,7 +127,7 @@ def flip(path: Path, position: int) -> None:
 
 
 def damage(directory: Path) -> None:
-    """One of each file that is made from others."""
+    """One of each kind of file that is derived from others."""
     rolling, transactions = directory / "first-rolling-0", directory / "first-transactions-0"
     flip(next(rolling.glob("*.index")), 5)
     flip(max(rolling.glob("*.timeindex")), 3)
@@ -191,7 +191,7 @@ def java() -> Iterator[JavaClient]:
 
 
 def complains(java: JavaClient, path: Path) -> bool:
-    """Whether DumpLogSegments has something to say against a file."""
+    """Whether DumpLogSegments reports a problem of a file."""
     options = ["--files", str(path)]
     # The check comes first, because the tool cuts an index off behind its last whole entry.
     for mode in (["--deep-iteration"],) if path.suffix == ".log" else (["--index-sanity-check"], []):

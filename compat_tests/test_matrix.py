@@ -1,8 +1,8 @@
-"""Every client reads what every other has written, in every codec: the same bytes, offsets and times.
+"""Every client reads the records of every other client, in every codec: the same bytes, offsets and times.
 
 Compression libraries differ in framing (Java's snappy blocks, lz4 frames with and without linked blocks, zstd with and
 without the size in the header), and a server that does not recompress delivers the frames of one client to the other.
-What a raw fetch shows, decoded by this project's own code, is what all must see.
+All clients must read the same records as a raw fetch that is decoded by this project.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ Written = Callable[[str, str], tuple[str, int, list[Received]]]
 
 @pytest.fixture(scope="module")
 def written(client_of: OpenClient, bootstrap_servers: str) -> Written:
-    """``written(writer, codec)``: a topic and partition with the records, and what is stored there; written once."""
+    """``written(writer, codec)``: a topic and partition with the records, and the stored batches; written once."""
     done: dict[tuple[str, str], list[Received]] = {}
     topics: dict[str, str] = {}
 

@@ -128,7 +128,7 @@ def test_a_partition_keeps_at_least_retention_bytes(wire: WireClient, make_topic
 
 
 def test_policies(wire: WireClient, make_topic: MakeTopic) -> None:
-    """What is compacted alone, or not at all, stays; until the policy is another."""
+    """Topics without the policy `delete` keep their records until the policy changes."""
     old = {**SMALL_SEGMENTS, "retention.ms": "1", "retention.bytes": "0", "min.compaction.lag.ms": str(9 * HOUR_MS)}
     topics = {policy: make_topic({**old, "cleanup.policy": policy}) for policy in ("compact", "", "compact,delete")}
     for topic in topics.values():

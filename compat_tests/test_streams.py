@@ -1,9 +1,10 @@
-"""Kafka Streams with ``processing.guarantee=exactly_once_v2``: a word count, while everything is killed by -9.
+"""Kafka Streams with ``processing.guarantee=exactly_once_v2``: a word count, while all processes are killed with -9.
 
-Streams uses nearly all that transactions have: a producer whose transactions span the topics of changelog, repartition
-and result, offsets that are sent with the group's metadata, stores that are restored from what is committed, records
-that are deleted when they were read. The program writes each change of a count, so of each word a ``read_committed``
-reader must find 1, 2, 3 up to the number of times that it was sent: one that is missing, twice or out of order shows.
+Streams uses nearly all features of transactions: the transactions of a producer span the topics of changelog,
+repartition and result; offsets are sent with the group's metadata; stores are restored from committed records; records
+are deleted after they are read. The program writes each change of a count. So for each word, a ``read_committed``
+reader must find 1, 2, 3 up to the number of times that it was sent. A count that is missing, duplicated or out of order
+is detected.
 """
 
 import json
@@ -42,9 +43,9 @@ WORDS = tuple(f"word-{number}" for number in range(20))
 def test_counts_are_exact_whatever_was_killed(
     restartable_transaction_server: Server, topic_name: Callable[[], str]
 ) -> None:
-    """One instance dies at any moment, or all of them die while counts are written that are not committed.
+    """One instance is killed at a random moment, or all are killed while some written counts are uncommitted.
 
-    Once, the server dies too.
+    Once, the server is killed, too.
     """
     application = Application(restartable_transaction_server.bootstrap_servers, topic_name())
     moments = random.Random(7)
@@ -104,7 +105,7 @@ class Application:
         self._resources.close()
 
     def start(self, instance: str) -> "Instance":
-        """It finds the state that an instance of this name has left."""
+        """It finds the state of the previous instance of this name."""
         options = {
             "bootstrap_servers": self.address,
             "application_id": self.name,
@@ -174,7 +175,7 @@ class Application:
 
 
 class Instance:
-    """A process of the program. Its output is read all the time, so that it never blocks."""
+    """A process of the program. Its output is read continuously, so that it never blocks."""
 
     def __init__(self, command: list[str], log: Path) -> None:
         self._log = log
@@ -191,7 +192,7 @@ class Instance:
         self.kill()
 
     def wait_working(self) -> None:
-        """Return when records go through it, from now on."""
+        """Return when it has processed another record."""
         while self._signs_of_life.acquire(blocking=False):
             pass
         assert self._signs_of_life.acquire(timeout=DEADLINE_S), f"it hangs: {self._log.read_text()[-6000:]}"
@@ -207,7 +208,7 @@ class Instance:
         self._process.send_signal(number)
 
     def stop(self) -> None:
-        """As SIGTERM does, which lets it commit what it has."""
+        """Send SIGTERM, so that it commits its transaction first."""
         self.send_signal(signal.SIGTERM)
         self._process.wait(DEADLINE_S)
         self._listener.join()
@@ -239,7 +240,7 @@ class Feeder:
         self.stop()
 
     def stop(self) -> None:
-        """Return when all that was sent is acknowledged."""
+        """Return when all sent records are acknowledged."""
         self._stopping.set()
         self._thread.join()
         assert self._producer.flush(DEADLINE_S) == 0

@@ -62,7 +62,7 @@ def new_topic(client: Transactors, topic_name: Callable[[], str]) -> Callable[[]
 
 
 def test_commits_and_aborts(client: Transactors, new_topic: Callable[[], str]) -> None:
-    """In turn, over two topics of two partitions; a transaction may be empty."""
+    """Alternate commits and aborts, over two topics of two partitions; a transaction may be empty."""
     one, two = new_topic(), new_topic()
     producer = client.open(one)
     for number in range(6):
@@ -113,7 +113,7 @@ def test_compressed(client: Transactors, new_topic: Callable[[], str]) -> None:
 
 
 def test_consume_transform_produce(client: Transactors, wire: WireClient, new_topic: Callable[[], str]) -> None:
-    """Offsets come with the records, or do not come at all."""
+    """Offsets are committed with the records, or not at all."""
     source, target = new_topic(), new_topic()
     upstream = client.open(f"{source}-upstream")
     for committed_one in (True, False):
@@ -194,7 +194,7 @@ def test_a_transaction_that_took_too_long(client: Transactors, wire: WireClient,
 
 
 def test_a_producer_crashes_and_restarts(client: Transactors, new_topic: Callable[[], str]) -> None:
-    """In the middle of a transaction, which only the next producer with its id ends."""
+    """It crashes in the middle of a transaction, which only the next producer with its id ends."""
     topic = new_topic()
     with Transactors(client.kind, client.bootstrap_servers) as doomed:
         producer = doomed.open(topic)
@@ -224,12 +224,12 @@ class Survivor:
         """Records that may or may not exist: their outcome is unknown to the client."""
 
     def write(self, value: str) -> None:
-        """Within the transaction that is open."""
+        """Write within the open transaction."""
         for partition in (0, 1):
             self.producer.produce(self.topic, partition, value)
 
     def commit(self, values: Sequence[str]) -> None:
-        """What was written with it counts from now on, whatever happens."""
+        """From now on, the records of the transaction must be found."""
         try:
             self.producer.commit()
         except ClientError as error:
@@ -312,7 +312,7 @@ def survivors(restartable_transaction_server: Server) -> Iterator[dict[str, Surv
 def test_the_server_is_killed_in_every_phase(
     survivors: Mapping[str, Survivor | Exception], restartable_transaction_server: Server, kind: Kind
 ) -> None:
-    """What was committed is there once, in order; and nothing is left open."""
+    """Committed records are stored once, in order, and no transaction is open."""
     survivor = survivors[str(kind)]
     if isinstance(survivor, Exception):
         raise survivor

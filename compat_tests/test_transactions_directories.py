@@ -1,10 +1,10 @@
-"""One data directory, two servers, and transactions in it: one opens what the other one ends.
+"""One data directory, two servers, and transactions that one server begins and the other one ends.
 
-With every change of servers, by a stop or by ``kill -9``, a transaction is open which has records in two partitions and
-offsets of a group. The next server knows it, does not return its records, continues it and ends it, in turn by a commit
-and by an abort; and it repeats the answer to the end before. So each of them has to understand what the other one has
-written: the coordinator's log, the group's, markers, the index of aborted transactions, what a partition knows of its
-producers. At the end Apache Kafka's own tool reads all of that.
+At each change of servers, by a stop or by ``kill -9``, a transaction with records in two partitions and offsets of a
+group is open. The next server restores it, does not return its records, continues it and ends it, alternately by a
+commit and by an abort. It also repeats the response to the previous EndTxn. So each server must understand all data of
+the other: the coordinator's log, the group's, markers, the index of aborted transactions, and the producer state of
+partitions. At the end, Apache Kafka's own tool reads all of it.
 """
 
 import re
@@ -61,7 +61,7 @@ class Story:
         self.ended: tuple[Producer, bool] | None = None
 
     def continue_writing(self, address: str) -> None:
-        """On the next server, or on the first one."""
+        """Connect to the next server, or to the first one."""
         wait_for_coordinators(address)
         with WireClient(address) as wire:
             if self.topic is None or self.producer is None:
@@ -157,7 +157,7 @@ def test_to_and_fro(tmp_path: Path) -> None:
 
 
 def dump(java: JavaClient, file: Path, *options: str) -> str:
-    """What Apache Kafka's tool prints of a file; it may not complain."""
+    """The output of Apache Kafka's tool for a file; it must report no problem."""
     result = java.tool("org.apache.kafka.tools.DumpLogSegments", ["--files", str(file), *options])
     assert result.exit_code == 0, result
     assert "Exception" not in result.stderr, result

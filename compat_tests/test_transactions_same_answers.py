@@ -1,9 +1,9 @@
-"""Random requests about transactions, the same to Moldau and to Apache Kafka: the same answers, logs and offsets.
+"""The same random transaction requests to Moldau and to Apache Kafka have the same responses, logs and offsets.
 
-Some actors share a few transactional ids, so some of them are zombies most of the time. Each knows its own responses,
-and asks with that, or with an epoch that is older or newer, or with another one's producer id, in any version of a
-request, in any order. After every request both servers are given the time to write their markers: how soon they do so
-is their own business. Producer ids are compared by the order in which they were given out.
+Some actors share a few transactional ids, so some of them are zombies most of the time. An actor knows only its own
+responses. It sends its own producer id and epoch, an older or newer epoch, or the producer id of another actor, in any
+version of a request, in any order. After each request, the test waits until both servers have written their markers,
+because the time that this takes may differ. Producer ids are compared by the order of their assignment.
 """
 
 import random
@@ -118,7 +118,7 @@ class Play:
         self._known: dict[int, int] = {-1: -1}
 
     def ask(self, request: Request) -> Any:
-        """The answer, and what can be seen after it."""
+        """The response, and the visible state after it."""
         actor = self.actors[request.actor]
         asking = actor.duplicate()
         if request.relation == "older":
@@ -181,7 +181,7 @@ class Play:
                 raise AssertionError(request.op)
 
     def _delete_records(self, partition: int, version: int) -> Any:
-        """Half of what is there."""
+        """Delete half of the records."""
         ends = [
             end_offset(self.wire, self.topic, partition=partition, timestamp=timestamp).offset for timestamp in (-2, -1)
         ]
@@ -191,7 +191,7 @@ class Play:
         return ends, code(answer.topics[0].partitions[0].error_code)
 
     def _look(self, request: Request) -> Any:
-        """What readers of both kinds get from somewhere on."""
+        """The records that readers of both isolation levels get from some offset on."""
         partition = request.partition
         first, end = (self._end(partition, timestamp) for timestamp in (-2, -1))
         offset = first + request.choice % (end - first + 1)
@@ -250,7 +250,7 @@ class Play:
         return self._known.setdefault(producer_id, len(self._known))
 
     def left(self) -> dict[str, Any]:
-        """What the partitions and the group look like at the end."""
+        """The state of the partitions and of the group at the end."""
         found: dict[str, Any] = {"offsets": committed(self.wire, self.name, self.topic.name, range(PARTITIONS))}
         for partition in range(PARTITIONS):
             first = self._end(partition, -2)

@@ -1,5 +1,5 @@
-"""What the conformance cases of transactions cannot test on any server: limits that are settings, and a transaction
-whose markers cannot be written, which would stay behind on the server."""
+"""Transactions that conformance cases cannot test on any server: limits that are settings, and a transaction whose
+markers cannot be written, which would remain on the server."""
 
 from collections.abc import Callable, Iterator
 
@@ -43,8 +43,8 @@ def test_the_size_of_the_metadata(producer: Producer, topic: Topic, name: str, s
 def stick(producer: Producer, topic: Topic, *, committed: bool = True) -> None:
     """Leave the producer's transaction in PrepareCommit or PrepareAbort: its marker cannot be written.
 
-    The partition has seen a marker of a later coordinator of the same producer, and refuses those of the one that there
-    is (TRANSACTION_COORDINATOR_FENCED).
+    The partition has a marker of a later coordinator for the same producer, and rejects those of the current one
+    (TRANSACTION_COORDINATOR_FENCED).
     """
     later = marker(producer.producer_id, producer.epoch, {topic.name: [0]}, coordinator_epoch=1_000)
     assert write_markers(producer.wire, later) == {producer.producer_id: {(topic.name, 0): "NONE"}}

@@ -1,6 +1,6 @@
 """Expiration of unused transactional ids, and of the producers that partitions remember.
 
-A dedicated server, where both expire after some seconds. Nothing of an open transaction expires.
+A dedicated server, where both expire after some seconds. An open transaction does not expire.
 """
 
 from collections.abc import Callable, Iterator
@@ -54,7 +54,7 @@ def is_known(wire: WireClient, transactional_id: str) -> bool:
 
 
 def test_unused_transactional_ids_expire(wire: WireClient, topic: Topic) -> None:
-    """By the coordinator and by the partition; but not while a transaction is open."""
+    """The coordinator and the partition expire them, except while a transaction is open."""
     name = topic.name
     done, empty, open_one = (Producer(wire, f"{name}-{kind}").begin() for kind in ("done", "empty", "open"))
     done.write(topic, b"a")

@@ -1,7 +1,7 @@
-"""Transactions across ``kill -9``: what was decided is carried out; and states that cannot be reached quickly, which
-the coordinator finds in its log. `conformance.cases.crash_transactions` has the rest.
+"""Transactions across ``kill -9``: decisions are completed. States that cannot be reached quickly are written to the
+coordinator's log. `conformance.cases.crash_transactions` has the rest.
 
-The server is killed once, after everything was prepared: the last thing that it does is to answer two EndTxn.
+The server is killed once, after all preparations. Its last responses are those to two EndTxn.
 """
 
 import time
@@ -53,7 +53,7 @@ class Before:
     producers: dict[str, Producer] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> tuple[Producer, Topic]:
-        """What has this name, of which every test has its own."""
+        """The prepared state of this name; each test has its own."""
         return self.producers[name].duplicate(), self.topics[name]
 
 
@@ -178,7 +178,7 @@ def test_acknowledged_decisions_are_completed(before: Before, name: str) -> None
 
 @pytest.mark.usefixtures("markers_after_death")
 def test_markers_that_were_not_written(before: Before) -> None:
-    """Found prepared in the log: the partitions that there are get their markers."""
+    """A prepared transaction in the log: the existing partitions get their markers."""
     producer = Producer(before.wire, "unfinished")
     found = producer.wait_for_state("CompleteCommit")
     assert (found.producer_id, found.producer_epoch) == (UNFINISHED_ID, 4)
@@ -192,7 +192,7 @@ def test_markers_that_were_not_written(before: Before) -> None:
 
 
 def test_a_producer_whose_epochs_are_used_up_gets_a_new_producer_id(before: Before) -> None:
-    """With another id; a retry gets the same."""
+    """It continues with another id, and a retry gets the same id."""
     producer = Producer(before.wire, "idle")
     producer.producer_id, producer.epoch = IDLE_ID, LAST_EPOCH
     lost = producer.duplicate()
@@ -205,7 +205,7 @@ def test_a_producer_whose_epochs_are_used_up_gets_a_new_producer_id(before: Befo
 
 
 def test_the_last_transaction_of_a_producer_id(before: Before) -> None:
-    """Its end brings the next id."""
+    """The response to EndTxn contains the next id."""
     producer, topic = before["ending"]
     producer.producer_id, producer.epoch = ENDING_ID, LAST_EPOCH
     last = producer.duplicate()

@@ -1,7 +1,7 @@
-"""Feature transaction.version (KIP-890, KIP-1022): what ApiVersions says of it, and transactions while it is 1 or 0.
+"""Feature transaction.version (KIP-890, KIP-1022): its level in ApiVersions, and transactions while it is 1 or 0.
 
-It is the clients that do otherwise below 2: they add every partition before they write to it, and keep their epoch. The
-server still supports every version of every request; the feature affects only its own actions, and its log.
+Below 2, clients behave differently: they add every partition before they write to it, and keep their epoch. The server
+still supports every version of every request. The feature affects only its own actions and its log.
 """
 
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ def producer(wire: WireClient, topic: Topic) -> Producer:
 
 
 def log_versions(wire: WireClient, transactional_id: str) -> list[int]:
-    """The versions of the records that the coordinator has written of an id."""
+    """The versions of the coordinator's records for an id."""
     metadata = wire.call(MetadataRequest(topics=[MetadataRequestTopic(name=LOG)]), 12)
     log = Topic(LOG, metadata.topics[0].topic_id)
     found: list[int] = []
@@ -84,7 +84,7 @@ def test_the_feature_can_be_upgraded_and_downgraded(wire: WireClient) -> None:
 
 
 def test_the_log_is_by_the_feature(wire: WireClient, producer: Producer, topic: Topic, level: int) -> None:
-    """Version 0 has no place for what came later."""
+    """Version 0 lacks the fields of later versions."""
     producer.add(topic)
     producer.commit(4)
     versions = log_versions(wire, producer.transactional_id)
@@ -92,7 +92,7 @@ def test_the_log_is_by_the_feature(wire: WireClient, producer: Producer, topic: 
 
 
 def test_the_conformance_cases_apply(wire: WireClient, restartable_transaction_server: Server, level: int) -> None:
-    """Those of the protocol before the feature: all other tests of transactions at this level."""
+    """Transactions of the protocol before the feature: all other tests of transactions at this level."""
     target = Target(restartable_transaction_server.bootstrap_servers, patience=4.0)
     target.describe()
     assert target.features.get("transaction.version", 0) == level
@@ -104,7 +104,7 @@ def test_the_conformance_cases_apply(wire: WireClient, restartable_transaction_s
 
 @pytest.mark.parametrize("level", [1], indirect=True)
 def test_clients_that_bump_their_epoch_are_served(producer: Producer, topic: Topic) -> None:
-    """The level may have come down while they run. (At 0 Apache Kafka cannot add a partition for them any more.)"""
+    """The level may be lowered while they run. (At 0, Apache Kafka no longer adds a partition for them.)"""
     producer.write(topic, b"a")
     producer.commit()
     assert producer.epoch == 1

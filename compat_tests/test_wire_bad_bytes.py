@@ -20,7 +20,7 @@ from moldau.testing.wire import WireClient
 
 @pytest.fixture
 def wire(bootstrap_servers: str) -> Iterator[WireClient]:
-    """A connection to spoil; afterwards the server must serve another."""
+    """A connection that a test may break; afterwards the server must serve another one."""
     with WireClient(bootstrap_servers) as client:
         yield client
     with WireClient(bootstrap_servers) as other:
@@ -35,8 +35,8 @@ def topic(bootstrap_servers: str, topic_name: Callable[[], str]) -> Topic:
 def test_a_reader_that_never_reads(wire: WireClient, topic: Topic, bootstrap_servers: str) -> None:
     """Requests whose responses are not read: the server stops reading that connection, and serves all others.
 
-    The answers together are far more than the buffers of both sides; the writer is stopped by its own full buffer,
-    which is how it can see that the server has stopped reading.
+    The responses are much larger than the buffers of both sides. The writer notices that the server has stopped reading
+    when its own buffer is full.
     """
     with WireClient(bootstrap_servers) as producer:
         for _ in range(4):
@@ -49,7 +49,7 @@ def test_a_reader_that_never_reads(wire: WireClient, topic: Topic, bootstrap_ser
 
 
 def _sent_until_full(wire: WireClient, data: bytes) -> int:
-    """How often ``data`` could be sent before the server stopped reading."""
+    """The number of times that ``data`` could be sent before the server stopped reading."""
     for count in range(1_000_000):
         try:
             wire.send_bytes(data)

@@ -1,11 +1,11 @@
 """Configs on the wire: which settings of brokers can be changed, and how settings outside the table are described.
 
 The conformance cases `configs` test any server with its settings. These tests need a server with known settings, change
-them, restart it, or ask for each of its several hundred settings.
+them, restart it, or query each of its several hundred settings.
 
-``broker_config_updates.json`` holds what Apache Kafka 4.3.1 answers when every setting of the broker's table is set by
-itself: for this broker, for all brokers, and both once more with the prefix of a listener. ``--apache`` compares the
-file with Apache Kafka; ``python -m moldau.compat_tests.test_wire_configs HOST:PORT`` writes it from a server.
+``broker_config_updates.json`` holds the responses of Apache Kafka 4.3.1 to changes of each setting of the broker's
+table: for this broker, for all brokers, and both again with the prefix of a listener. ``--apache`` compares the file
+with Apache Kafka; ``python -m moldau.compat_tests.test_wire_configs HOST:PORT`` writes it from a server.
 """
 
 import json
@@ -68,7 +68,8 @@ def sample(setting: Setting) -> str:
 
 
 def update_answers(wire: WireClient, own: str) -> dict[str, list[str]]:
-    """The names of settings by what is answered to them: for this broker, for all, and both for one listener."""
+    """The names of settings, grouped by the responses to their changes: for this broker, for all, and both for one
+    listener."""
     present = {config.name: config.value for config in describe(wire, BROKER, own, AS_IT_IS).configs}
     outcomes: dict[str, list[str]] = {}
     for setting in (*broker_settings.SETTINGS.values(), *broker_settings.DYNAMIC_ONLY.values()):
@@ -141,7 +142,7 @@ def expected(name: str, sources: Sequence[int], *, with_default: bool) -> Descri
 def test_settings_outside_the_table_are_described_where_they_were_set(
     own_server: Server,
 ) -> None:
-    """Also after a restart. A value that may be secret is not shown."""
+    """It remains set after a restart. A value that may be secret is not shown."""
     with WireClient(own_server.bootstrap_servers) as wire:
         own = node_id(wire)
         for name in OUTSIDE | OF_ONE_BROKER:

@@ -1,4 +1,4 @@
-"""Features (KIP-584): what group.version opens and closes (KIP-848), and changes of finalized levels.
+"""Features (KIP-584): the APIs that group.version enables (KIP-848), and changes of finalized levels.
 
 These are no conformance cases, because they change features of the server, and some of them cannot be changed back.
 """
@@ -88,7 +88,8 @@ RELEASE_4_3 = {
 def test_eligible_leader_replicas_make_the_minimum_in_sync_a_config_of_all_brokers(
     new_server: Callable[..., AbstractContextManager[Server]],
 ) -> None:
-    """`min.insync.replicas` is set for all brokers when the feature is finalized; it stays, and no broker has its own.
+    """`min.insync.replicas` is set for all brokers when the feature is finalized; it is kept, and no broker has its own
+    value.
 
     Partitions have their leaders again after a clean stop and after a kill."""
     name = "min.insync.replicas"
@@ -116,7 +117,7 @@ def test_eligible_leader_replicas_make_the_minimum_in_sync_a_config_of_all_broke
 
 
 def test_kafka_features_upgrades_to_a_release(new_server: Callable[..., AbstractContextManager[Server]]) -> None:
-    """As `kafka-features upgrade --release-version 4.3` does it; the level of what is supported is described."""
+    """As `kafka-features upgrade --release-version 4.3` does it; the levels of supported features are described."""
     with new_server() as server:
         upgrade = kafka_features(server, "upgrade", "--release-version", "4.3")
         for feature, level in RELEASE_4_3.items():
@@ -132,7 +133,7 @@ def test_kafka_features_upgrades_to_a_release(new_server: Callable[..., Abstract
 
 
 def kafka_features(server: Server, *arguments: str) -> str:
-    """What the tool prints."""
+    """The output of the tool."""
     libs = require_kafka_jars()
     done = subprocess.run(
         [

@@ -1,4 +1,4 @@
-"""Topics that Metadata creates, on a server whose settings say how.
+"""Topics that Metadata creates, on a server with settings for it.
 
 The conformance cases `metadata.auto-creation` apply with any settings, and test less.
 """

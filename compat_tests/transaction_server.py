@@ -1,8 +1,8 @@
 """The server that the tests of transactions share: periodic tasks run often, and timeouts are short.
 
-The names and their meanings are Kafka's, so both servers are given the same. Apache Kafka looks for transactions that
-took too long at intervals, which are short here. Groups have a server like that too (`group_server`), which knows
-nothing of this one: some tests of offsets in transactions have members that are put out soon.
+The names and their meanings are Kafka's, so both servers have the same settings. Apache Kafka looks for expired
+transactions at intervals, which are short here. Tests of groups have a similar server (`group_server`), which is
+separate: some tests of offsets in transactions have members that expire soon.
 """
 
 from collections.abc import Callable, Iterator
@@ -77,7 +77,7 @@ def name(topic_name: Callable[[], str]) -> str:
 
 @pytest.fixture
 def producer(wire: WireClient, name: str) -> Producer:
-    """One with a producer id, and without a transaction, on the module's own ``wire``."""
+    """A producer with a producer id, and without a transaction, on the module's own ``wire``."""
     return Producer(wire, name).begin()
 
 

@@ -2,8 +2,8 @@
 
 A `Producer` knows its transactional id, its producer id and epoch, and which sequence number comes next in each
 partition; it sends only what a test requests. Each of its requests returns the names of the error codes. The markers of
-a transaction are written after EndTxn is answered, and until then the coordinator has CONCURRENT_TRANSACTIONS for its
-producer: ``commit`` and ``abort`` wait until the transaction is complete, ``end`` does not.
+a transaction are written after the response to EndTxn. Until then, the coordinator responds CONCURRENT_TRANSACTIONS to
+its producer: ``commit`` and ``abort`` wait until the transaction is complete, ``end`` does not.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -81,7 +81,7 @@ class Producer:
         return request
 
     def init(self, version: int = 5, *, resume: bool = False) -> str:
-        """InitProducerId once; id and epoch are taken from an answer without error."""
+        """InitProducerId once; a response without error sets id and epoch."""
         answer: InitProducerIdResponse = self.wire.call(self.init_request(resume=resume), version)
         if answer.error_code == 0:
             self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
@@ -91,7 +91,7 @@ class Producer:
         return code(answer.error_code)
 
     def begin(self) -> "Producer":
-        """Send InitProducerId until the transaction before it is complete."""
+        """Send InitProducerId until the previous transaction is complete."""
         wait_until(self._is_begun, f"a producer id for {self.transactional_id}")
         return self
 
@@ -132,7 +132,7 @@ class Producer:
         codec: int = 0,
         timestamp: int | None = None,
     ) -> bytes:
-        """A batch in its name."""
+        """A batch of this producer."""
         return build_batch(
             w.records(*values, timestamp=timestamp),
             producer_id=self.producer_id,
@@ -155,8 +155,8 @@ class Producer:
     def produce(self, topic: Topic, *values: bytes, partition: int = 0, version: int = 12, codec: int = 0) -> str:
         """Produce one batch. From version 12 on that makes its partition part of the transaction.
 
-        Between two transactions of an id the partition may have to wait for the coordinator (CONCURRENT_TRANSACTIONS
-        after some time): this is for transactions before which ``commit`` or ``abort`` has waited.
+        Between two transactions of an id, the partition may have to wait for the coordinator (CONCURRENT_TRANSACTIONS
+        after some time). Use this method only if ``commit`` or ``abort`` has waited for the previous transaction.
         """
         at = (topic.name, partition)
         sequence = self.sequences.get(at, 0)
@@ -222,7 +222,7 @@ class Producer:
     # -- its end --
 
     def end(self, version: int = 5, *, committed: bool = True) -> str:
-        """EndTxn once. The next producer id and epoch are taken from an answer that has them."""
+        """EndTxn once. The next producer id and epoch are those of the response, if it has them."""
         request = EndTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=self.producer_id,
@@ -261,12 +261,12 @@ class Producer:
 
     @property
     def state(self) -> str:
-        """As DescribeTransactions says."""
+        """The state according to DescribeTransactions."""
         return describe(self.wire, self.transactional_id).transaction_state
 
 
 def results(found: Iterable[AddPartitionsToTxnTopicResult]) -> dict[str, dict[int, str]]:
-    """What AddPartitionsToTxn has answered, by topic and partition."""
+    """The results of AddPartitionsToTxn, by topic and partition."""
     return {
         topic.name: {each.partition_index: code(each.partition_error_code) for each in topic.results_by_partition}
         for topic in found
@@ -277,7 +277,7 @@ def results(found: Iterable[AddPartitionsToTxnTopicResult]) -> dict[str, dict[in
 
 
 def wait_for_coordinators(bootstrap_servers: str) -> None:
-    """Return when the coordinators of groups and of transactions answer.
+    """Return when the coordinators of groups and of transactions respond.
 
     The first requests make Kafka create their topics, and the coordinators then load them.
     """
@@ -298,7 +298,7 @@ def wait_for_coordinators(bootstrap_servers: str) -> None:
 
 
 def describe(wire: WireClient, transactional_id: str) -> TransactionState:
-    """DescribeTransactions of one."""
+    """DescribeTransactions for one id."""
     (found,) = wire.call(DescribeTransactionsRequest(transactional_ids=[transactional_id]), 0).transaction_states
     assert isinstance(found, TransactionState)
     assert found.transactional_id == transactional_id
@@ -411,8 +411,8 @@ def fetch(
 
 
 def consume(wire: WireClient, topic: Topic, *, partition: int = 0, start: int = 0) -> list[bytes | None]:
-    """What a client with ``isolation.level=read_committed`` makes of a partition, as the protocol has it: a batch of an
-    aborted producer is dropped from the transaction's first offset on until its marker comes."""
+    """The records that a client with ``isolation.level=read_committed`` returns: by the protocol, batches of an aborted
+    producer are dropped from the first offset of the transaction to its marker."""
     found: list[bytes | None] = []
     offset = start
     while True:
@@ -466,7 +466,7 @@ def marker(
     coordinator_epoch: int = 0,
     transaction_version: int = 0,
 ) -> WritableTxnMarker:
-    """One of WriteTxnMarkers."""
+    """One marker of WriteTxnMarkers."""
     return WritableTxnMarker(
         producer_id=producer_id,
         producer_epoch=epoch,
