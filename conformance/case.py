@@ -147,7 +147,7 @@ def case(
         versions: one case for each of these, whose version is the body's first argument after the check.
         variants: one case for each of these, with these arguments for the body.
         since: the first release of Apache Kafka that behaves like this; None for all.
-        until: the first release that does not any more; None if all later ones do.
+        until: the first release that no longer does; None if all later ones do.
         alters_configs: the case changes settings of brokers or groups.
         exclusive: nothing runs beside the case.
         seconds: its deadline, before it is multiplied by `--patience`.

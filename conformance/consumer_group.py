@@ -127,7 +127,7 @@ class ConsumerMember:
         return self.send(self.request(**fields), version)
 
     def report(self, version: int | None = None) -> ConsumerGroupHeartbeatResponse:
-        """A heartbeat with the member's partitions: what is not assigned any more, it has revoked."""
+        """A heartbeat with the member's partitions: what is no longer assigned, it has revoked."""
         return self.heartbeat(version, topic_partitions=self.reported())
 
     def follow(self, **fields: Any) -> Self:

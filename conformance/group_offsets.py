@@ -111,7 +111,7 @@ def stable(
 def settled(
     c: Check, group: str, topic: Topic, *partitions: int, version: int | None = None
 ) -> dict[int, int | ErrorCode]:
-    """`stable` when no offset is unstable any more: the group's coordinator is informed after the transaction's."""
+    """`stable` when no offset remains unstable: the group's coordinator is informed after the transaction's."""
 
     def are_stable() -> dict[int, int | ErrorCode] | None:
         found = stable(c, group, topic, *partitions, version=version)

@@ -28,7 +28,7 @@ _CHANGE_SECONDS: Final = 5.0
 _CLEAN_UP_SECONDS: Final = 15.0
 """How long interrupted cases may take to end and to clean up."""
 _LOST_WITHIN: Final = 60.0
-_LOST: Final = "the server is lost: it does not respond any more"
+_LOST: Final = "the server is lost: it no longer responds"
 _INTERRUPTED: Final = "interrupted"
 
 
@@ -69,7 +69,7 @@ class Runner:
         """Run the cases: the exclusive ones at the end, one at a time, and then those that crash the server together.
 
         `interrupt` ends the running cases and returns the results so far; `interrupted` is then true, and the remaining
-        cases are inconclusive. The same happens with `lost` if the server does not respond any more.
+        cases are inconclusive. The same happens with `lost` if the server no longer responds.
         """
         results: dict[str, Result] = {}
         others = [case for case in cases if case.layer is not Layer.CRASH]

@@ -92,7 +92,7 @@ class StreamsMember:
         return self.send(self.request(**fields), version)
 
     def report(self, version: int | None = None) -> StreamsGroupHeartbeatResponse:
-        """A heartbeat with the member's tasks: what is not assigned any more, it has revoked."""
+        """A heartbeat with the member's tasks: what is no longer assigned, it has revoked."""
         active = [TaskIds(subtopology_id=SUBTOPOLOGY, partitions=self.tasks)] if self.tasks else []
         return self.heartbeat(version, active_tasks=active, standby_tasks=[], warmup_tasks=[])
 

@@ -3,7 +3,7 @@
     <end offset>-<epoch>.checkpoint.part       being written; startup unlinks it
     <end offset>-<epoch>.checkpoint            complete and durable
     <end offset>-<epoch>.checkpoint.deleted    no longer needed, waits to be unlinked
-    <end offset>-<epoch>.checkpoint.damaged    set aside by a startup that found it damaged; not read any more
+    <end offset>-<epoch>.checkpoint.damaged    set aside by a startup that found it damaged; no longer read
 
 A snapshot is written to its `.part`, synced, and renamed; then the directory is synced. After an interruption the
 previous files are unchanged, and the next startup ignores the new one. `SnapshotFile` does this in steps: an event loop

@@ -109,7 +109,7 @@ class InSyncReplicas:
             self._recount()
 
     def exclude(self, replica_id: int) -> None:
-        """The controller would not permit this replica to join any more: do not wait for it."""
+        """The controller would no longer permit this replica to join: do not wait for it."""
         follower = self._followers.get(replica_id)
         if follower is not None and follower.may_join:
             follower.may_join = False

@@ -198,7 +198,7 @@ class _WaitingFetch:
             self._context.reply_with(self._make)
 
     def forget(self) -> None:
-        """The request needs no response any more."""
+        """The request no longer needs a response."""
         if self._forget is not None:
             self._forget(self)
             self._forget = None

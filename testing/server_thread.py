@@ -117,7 +117,7 @@ class ServerThread(ServerRun):
             return self._memory.crash(random, discard_unsynced=random is None)
 
         survivor = asyncio.run_coroutine_threadsafe(fail(), self._loop).result(timeout_s)
-        self.stop(timeout_s)  # on files that are not used any more
+        self.stop(timeout_s)  # on files that are no longer used
         return survivor
 
     def close(self) -> None:

@@ -67,7 +67,7 @@ def wait_for_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
 
 
 def wait_for_no_topic(bootstrap_servers: str, topic: str) -> None:
-    """Return when the server does not report a topic any more."""
+    """Return when the server no longer reports a topic."""
     with WireClient(bootstrap_servers) as wire:
 
         def is_deleted() -> bool:

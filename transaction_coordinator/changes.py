@@ -61,7 +61,7 @@ def time_out(states: TransactionStates, transactional_id: str, now: Now) -> Outc
 def abort_and_fence(
     states: TransactionStates, transaction: Transaction, now: Now, replies: Sequence[Reply] = ()
 ) -> Outcome:
-    """Abort an open transaction that its producer has not ended. The producer must not write any more.
+    """Abort an open transaction that its producer has not ended. The producer must not continue to write.
 
     Raises:
         KafkaError: a new producer id is needed and not available.

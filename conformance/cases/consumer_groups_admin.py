@@ -147,7 +147,7 @@ def describe_classic(c: Check, version: int) -> None:
 def delete(c: Check, version: int) -> None:
     """Sends: DeleteGroups for a consumer group with a member and a committed offset; again after the member has left.
 
-    Expects: NON_EMPTY_GROUP, and the member stays; then no error. The group and its offsets do not exist any more.
+    Expects: NON_EMPTY_GROUP, and the member stays; then no error. The group and its offsets no longer exist.
 
     Why: deleting a group that is in use loses the progress of its application.
     """

@@ -195,7 +195,7 @@ def during_join(c: Check) -> None:
 
     Expects: REBALANCE_IN_PROGRESS with its member ID as the response to JoinGroup; its next JoinGroup succeeds.
 
-    Why: the rebalance that it waits for does not take place any more.
+    Why: the rebalance that it waits for no longer takes place.
     """
     group = MixedGroup(c)
     leader, follower = group.classic(), group.classic()
@@ -225,7 +225,7 @@ def during_sync(c: Check) -> None:
 
     Expects: REBALANCE_IN_PROGRESS as the response to SyncGroup; the consumer member's epoch is the next generation.
 
-    Why: the leader's assignment does not matter any more.
+    Why: the leader's assignment no longer matters.
     """
     group = MixedGroup(c)
     leader, follower = group.classic(), group.classic()

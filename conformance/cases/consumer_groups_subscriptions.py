@@ -150,7 +150,7 @@ def more_partitions(c: Check) -> None:
 
 @case(
     "consumer-groups.subscriptions.deleted-topic",
-    "the partitions of a deleted topic are not assigned any more",
+    "the partitions of a deleted topic are no longer assigned",
     source=SOURCE,
     features=FEATURES,
     needs=(*HEARTBEAT, *needs(ApiKey.DELETE_TOPICS, 6)),

@@ -51,7 +51,7 @@ def continues(c: Check, count: int) -> None:
 
 @crash_case(
     "crash.idempotent.duplicate",
-    "a batch from before the death is recognized when it is repeated",
+    "a batch from before the crash is recognized when it is repeated",
     source="KIP-98",
     needs=IDEMPOTENT,
 )

@@ -23,7 +23,7 @@ T0 = 1_700_000_000_000
 
 @crash_case(
     "crash.records.acknowledged",
-    "acknowledged records survive the death of the server, in order and once",
+    "acknowledged records survive a crash of the server, in order and once",
     source="Protocol: Produce",
     needs=PRODUCE,
     variants={"all": (-1,), "leader": (1,)},
@@ -34,7 +34,7 @@ def acknowledged(c: Check, acks: int) -> None:
     Expects: each record once, at its acknowledged offset, with the same timestamp, key, value and headers; the next
     batch gets the next offset.
 
-    Why: an acknowledgment promises that the record is stored; the death of a process, unlike a power failure, loses
+    Why: an acknowledgment promises that the record is stored; the crash of a process, unlike a power failure, loses
     nothing that was handed to the operating system.
     """
     topic = c.topic(3)
@@ -64,7 +64,7 @@ def acknowledged(c: Check, acks: int) -> None:
 
 @crash_case(
     "crash.records.compression",
-    "compressed batches survive the death of the server",
+    "compressed batches survive a crash of the server",
     source="KIP-110 and Protocol: Record Batch",
     needs=PRODUCE,
     variants={codec.name.lower(): (codec,) for codec in Codec if codec is not Codec.NONE},
@@ -90,7 +90,7 @@ def compression(c: Check, codec: Codec) -> None:
 
 @crash_case(
     "crash.records.segments",
-    "a partition of several segments survives the death of the server",
+    "a partition of several segments survives a crash of the server",
     source="Protocol: Record Batch",
     needs=PRODUCE,
 )
@@ -120,7 +120,7 @@ def segments(c: Check) -> None:
 
 @crash_case(
     "crash.records.offsets",
-    "ListOffsets and the high watermark are those of before the death",
+    "ListOffsets and the high watermark are the same as before the crash",
     source="Protocol: ListOffsets; KIP-734",
     needs=needs(ApiKey.PRODUCE, 9, ApiKey.LIST_OFFSETS, 7),
 )
@@ -154,7 +154,7 @@ def offsets(c: Check) -> None:
 
 @crash_case(
     "crash.records.log-append-time",
-    "timestamps that the server assigned survive its death",
+    "timestamps that the server assigned survive its crash",
     source="KIP-32",
     needs=PRODUCE,
 )
@@ -182,7 +182,7 @@ def log_append_time(c: Check) -> None:
 
 @crash_case(
     "crash.records.delete-records",
-    "DeleteRecords before the death of the server loses no later record",
+    "DeleteRecords before a crash of the server loses no later record",
     source="KIP-107",
     needs=needs(ApiKey.PRODUCE, 9, ApiKey.DELETE_RECORDS, 2),
 )

@@ -1,4 +1,4 @@
-"""Fetch: the last fetched epoch, by which a consumer learns that its position does not exist any more (KIP-595)."""
+"""Fetch: the last fetched epoch, by which a consumer learns that its position no longer exists (KIP-595)."""
 
 from __future__ import annotations
 

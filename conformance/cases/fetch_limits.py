@@ -350,7 +350,7 @@ def deleted_topic(c: Check, highest: int | None) -> None:
 
     Expects: a response with UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER or UNKNOWN_TOPIC_ID for the partition.
 
-    Why: the consumer must notice that its topic does not exist any more.
+    Why: the consumer must notice that its topic no longer exists.
     """
     topic = c.topic()
     version = c.version(ApiKey.FETCH, highest)

@@ -240,7 +240,7 @@ def list_resources(c: Check) -> None:
 
     Expects: the group, with type GROUP, only while it has a config, and not among topics.
 
-    Why: this is how configs of groups that do not exist any more are found.
+    Why: this is how configs of groups that no longer exist are found.
     """
     resource, other = group(c), group(c)
 

@@ -28,7 +28,7 @@ def exchange(c: Check, version: int) -> None:
 
     Expects: an entry without an error for each; only the offset of partition 1 is left.
 
-    Why: a user removes the offsets of topics that a group does not read any more, as they keep its lag alarm on.
+    Why: a user removes the offsets of topics that a group no longer reads, as they keep its lag alarm on.
     """
     first, second = c.topic(3), c.topic()
     group = ClassicGroup(c)

@@ -448,7 +448,7 @@ def scram_delete_unknown(c: Check, version: int, mechanism: int, expected: Error
 
     Expects: RESOURCE_NOT_FOUND, or UNSUPPORTED_SASL_MECHANISM.
 
-    Why: with a misspelled name, an operator would believe that a user has no access any more.
+    Why: with a misspelled name, an operator would believe that a user no longer has access.
     """
     name = c.name("user")
     c.equal(alter(c, [], [(name, mechanism)]), {name: int(expected)}, "results (user and error_code)")

@@ -165,7 +165,7 @@ def renew_exchange(c: Check, version: int) -> None:
 def expire_exchange(c: Check, version: int) -> None:
     """Sends: CreateDelegationToken; ExpireDelegationToken with a negative period, which means immediately.
 
-    Expects: no error; DescribeDelegationToken does not have the token any more.
+    Expects: no error; DescribeDelegationToken no longer has the token.
 
     Why: a token that has leaked must become useless.
     """

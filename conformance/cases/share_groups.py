@@ -336,7 +336,7 @@ def other_protocols(c: Check) -> None:
 def delete(c: Check) -> None:
     """Sends: DeleteGroups for a share group with a member, and again after it has left.
 
-    Expects: NON_EMPTY_GROUP, then no error, and the group does not exist any more.
+    Expects: NON_EMPTY_GROUP, then no error, and the group no longer exists.
 
     Why: kafka-share-groups.sh --delete does this.
     """

@@ -265,9 +265,9 @@ def alter_rejected(c: Check, version: int) -> None:
 def delete_exchange(c: Check, version: int) -> None:
     """Sends: DeleteShareGroupOffsets for the topic of a group whose member has left, and for an unknown topic.
 
-    Expects: no error for the topic, with its ID; UNKNOWN_TOPIC_OR_PARTITION for the other one; no offsets any more.
+    Expects: no error for the topic, with its ID; UNKNOWN_TOPIC_OR_PARTITION for the other one; no longer any offsets.
 
-    Why: operators remove what a group does not read any more.
+    Why: operators remove what a group no longer reads.
     """
     topic, member = member_with_offsets(c)
     emptied(c, member)

@@ -390,7 +390,7 @@ def delivery_limit(c: Check) -> None:
 def close(c: Check) -> None:
     """Sends: one member acquires two records and accepts the first one, and closes its session; the other one fetches.
 
-    Expects: the second record for the other member; the closed session does not exist any more.
+    Expects: the second record for the other member; the closed session no longer exists.
 
     Why: the records of a consumer that is closed must be processed by others without delay.
     """

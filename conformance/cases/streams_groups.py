@@ -256,7 +256,7 @@ def internal_topics(c: Check) -> None:
 
     Expects: the changelog topic, with as many partitions as the source topic; then one task for each partition.
 
-    Why: applications have no right to create topics any more, and cannot restore their state without a changelog.
+    Why: applications no longer have the right to create topics, and cannot restore their state without a changelog.
     """
     topic = c.topic(3)
     changelog = c.topic_name("changelog")

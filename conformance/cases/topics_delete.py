@@ -28,7 +28,7 @@ def exchange(c: Check, version: int) -> None:
     """Sends: DeleteTopics with two of three topics.
 
     Expects: both names without error, since version 5 without a message, since version 6 with their topic IDs; Metadata
-    does not have them any more, and still has the third.
+    no longer has them, and still has the third.
 
     Why: a tool that deletes a topic reports for each name what happened to it.
     """

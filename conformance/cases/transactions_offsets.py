@@ -188,7 +188,7 @@ def implicit(c: Check) -> None:
 
     Expects: no error; the transaction is Ongoing with one partition of __consumer_offsets.
 
-    Why: producers with transaction.version 2 do not send AddOffsetsToTxn any more.
+    Why: producers with transaction.version 2 no longer send AddOffsetsToTxn.
     """
     topic, group = c.topic(), c.group()
     producer = Producer(c, implicit=True).begin()

@@ -311,7 +311,7 @@ def deleted_records(c: Check) -> None:
     Expects: the last stable offset 1, not 0, while the transaction is open; after the abort 3, with the transaction in
     the list.
 
-    Why: the first offset of the transaction does not exist any more, and a stable offset before the log would be
+    Why: the first offset of the transaction no longer exists, and a stable offset before the log would be
     invalid. The rest of the transaction is still aborted.
     """
     topic = c.topic()

@@ -31,7 +31,7 @@ class Worker(Protocol):
     async def compact(self, job: CompactionJob, on_replacement: Callable[[Replacement], None], /) -> CompactionResult:
         """Raises `CorruptSegmentError`, `OSError`, `WorkerError`, and exceptions of `on_replacement` (which end it).
 
-        After an exception or a cancellation, nothing is written any more.
+        After an exception or a cancellation, no more data is written.
         """
 
     def kill(self) -> None:

@@ -114,7 +114,7 @@ def test_two_streams_are_joined_and_unmatched_rows_are_emitted_after_the_waterma
     client.produce(orders, [event(10 * n, f"{n:02}", partition=n % 2) for n in range(20)])
     client.produce(payments, [event(10 * n + 5, f"{n:02}") for n in range(0, 10, 2)])
     sink.run_rows(joined)
-    # The watermark is that of the slower stream, at 75 s: order 1 at 10 s can have no match any more, the others can.
+    # The watermark is that of the slower stream, at 75 s: order 1 at 10 s can no longer have a match, the others can.
     found = [(f"{n:02}", 10 * n + 5) for n in range(0, 10, 2)]
     assert sink.rows("id string, paid int") == sorted([*found, ("01", None)], key=repr)
 

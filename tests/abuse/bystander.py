@@ -1,4 +1,4 @@
-"""A well-behaved client beside an abused server: it produces one record, fetches it back, and measures each round trip.
+"""A well-behaved client of an abused server. It produces one record, fetches it back, and measures each round trip.
 
 It is a separate process, so that the interpreter of the attackers does not slow it. A test runs it with `Bystander`;
 run as a script, it is the client itself, and responds to each line on its standard input with the numbers since the

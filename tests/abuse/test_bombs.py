@@ -118,10 +118,10 @@ def test_refused_batches_keep_no_memory(target: Target, long: bool) -> None:
 def worst_ms(long: bool) -> float:
     """The bound of a single round. There are too few rounds for a p99, so in the long form each keeps to its bound.
 
-    The short form runs beside other tests, and cannot. Waiting for a CPU does not count, but the main thread also waits
-    for the disk and for the server's other threads (the interpreter lock), which a busy machine delays. On two cores
-    with a load of 27, one of 21 attacks had a round of 54 ms, and a p99 of 44 ms in 115 rounds. In the others, the
-    longest round took 1 to 24 ms.
+    The short form runs in parallel with other tests, and cannot. Waiting for a CPU does not count, but the main thread
+    also waits for the disk and for the server's other threads (the interpreter lock), which a busy machine delays. On
+    two cores with a load of 27, one of 21 attacks had a round of 54 ms, and a p99 of 44 ms in 115 rounds. In the
+    others, the longest round took 1 to 24 ms.
     """
     return P99_MS if long else WORST_MS
 

@@ -1,4 +1,4 @@
-"""What the measurements of the other client show of a server that stops."""
+"""The measurements of the other client if the server stops for some time."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Requests with as many elements as fit: each array of each API, one after another.
 
-An array of a million small elements is a few megabytes on the wire, and a server that makes an object of each, or an
-answer to each, computes for seconds and takes gigabytes. The requests are made from the declarations of the messages,
-so an API that is added is covered. A server may answer such a request or refuse it by closing the connection.
+An array of a million small elements is a few megabytes on the wire, and a server that creates an object or a response
+for each computes for seconds and takes gigabytes. The requests are created from the declarations of the messages, so
+new APIs are covered. A server may answer such a request or refuse it by closing the connection.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A server in this process frees all memory of closed connections, expired timers and completed requests.
 
-The interpreter counts its allocated blocks of memory (`sys.getallocatedblocks`), and anything that stays of a
-connection or a request is at least one. Each abuse is repeated until its rounds cost nothing, and fails if they all do.
+The interpreter counts its allocated blocks of memory (`sys.getallocatedblocks`), and anything that remains of a
+connection or a request is at least one. Each abuse is repeated until a round allocates no blocks, and fails if every
+round does.
 """
 
 from __future__ import annotations
@@ -121,8 +122,8 @@ ABUSES: list[Callable[[str], None]] = [
 def test_no_objects_or_descriptors_remain(
     server: RunningServer, abuse: Callable[[str], None], collects: bool, request: pytest.FixtureRequest
 ) -> None:
-    """Also without the garbage collector: what is in a cycle of references stays until a full collection, which a
-    server with a large heap does rarely, and which stops it for long."""
+    """Also without the garbage collector: a cycle of references remains until a full collection, which is rare and slow
+    on a server with a large heap."""
 
     def held() -> tuple[int, int]:
         server.wait_until(lambda: not server.network.connections)

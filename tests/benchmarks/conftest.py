@@ -1,4 +1,4 @@
-"""Fake servers and rows that record what is done with them."""
+"""Fake servers and rows that record how they are used."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path

@@ -17,7 +17,8 @@ def small_bench(server: Server, folder: Path, *, scale: float, subject: Subject 
 
 
 def measured(row: Row, server: Server, folder: Path, *, scale: float, subject: Subject = Subject.MOLDAU) -> Numbers:
-    """What a row gives, which has all that its targets are about; the test is skipped where the row's needs are not."""
+    """The results of a row, which include all values of its targets. The test is skipped if a requirement of the row is
+    missing."""
     for need, how_to_get_it in programs.missing(row.needs).items():
         missing(need, how_to_get_it)
     if programs.needs_jars(row.needs):

@@ -1,4 +1,4 @@
-"""The programs in C: the generator counts and times what it sends, the ceiling answers as a server must."""
+"""The programs in C: the generator counts and times its requests, the ceiling responds as a server must."""
 
 from __future__ import annotations
 
@@ -256,7 +256,8 @@ def test_invalid_options_are_rejected(programs: Path, options: tuple[str, ...]) 
 
 
 class Answering(Stub):
-    """A server that counts who asks, answers each frame with an empty one, and stalls at the first of a connection."""
+    """A server that counts its clients, responds to each frame with an empty one, and stalls at the first one of a
+    connection."""
 
     def __init__(self, *, stall_seconds: float = 0.0, answers: bool = True) -> None:
         super().__init__()

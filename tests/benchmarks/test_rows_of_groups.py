@@ -1,6 +1,6 @@
-"""Every row of the consumer groups can be measured: members find together, lose one of them, and are answered well.
+"""Every row of the consumer groups can be measured: members form a group, lose one of them, and get correct responses.
 
-Against Moldau alone, as it is served. The rows are small: what the numbers are does not matter, but they must be there.
+Only against Moldau, with default settings. The rows are small: their values do not matter, but must exist.
 """
 
 from __future__ import annotations

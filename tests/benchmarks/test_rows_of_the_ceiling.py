@@ -1,7 +1,7 @@
 """Every row with a ceiling can be measured: its programs run to their end, and their output is understood.
 
-The ceiling is a server too, and starts at once, so it stands for all of them here. The rows are small: what the numbers
-are does not matter, only that each is there.
+The ceiling is a server too, and starts immediately, so the tests use only this server. The rows are small: their values
+do not matter, but must exist.
 """
 
 from __future__ import annotations

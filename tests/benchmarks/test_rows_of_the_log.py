@@ -1,6 +1,6 @@
-"""Every row of the log's life can be measured: records are synced, servers come back with what they had, topics go.
+"""Every row of the log can be measured: records are synced, servers restart with their data, topics are deleted.
 
-Against Moldau alone, as it is served. The rows are small: what the numbers are does not matter, but they must be there.
+Only against Moldau, with default settings. The rows are small: their values do not matter, but must exist.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Every row of the transactions can be measured: they end, readers see them, and their producers are remembered.
+"""Every row of the transactions can be measured: transactions end, readers see them, and producer state is kept.
 
-Against Moldau alone, as it is served. The rows are small: what the numbers are does not matter, but they must be there.
+Only against Moldau, with default settings. The rows are small: their values do not matter, but must exist.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Every row of Spark can be measured: its jobs run, and see every record that there is.
+"""Every row of Spark can be measured: its jobs run, and read all records.
 
-Against Moldau alone, with one Spark for all of them. The rows are small: what the numbers are does not matter, but they
-must be there.
+Only against Moldau, with one Spark for all of them. The rows are small: their values do not matter, but must exist.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def next_epoch(heard: Heard, _number: int) -> tuple[ErrorCode, int, int]:
 
 
 class Broker(Stub):
-    """Takes transactions, and responds to each request with the given answer."""
+    """Accepts transactions, and responds to each request with the given response."""
 
     def __init__(self, answer: Answer = next_epoch) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ def _response(
 
 
 def given(*producers: Producer, values: Sequence[bytes] = (b"value",)) -> tuple[bytes, int]:
-    """What the program reads, and the size of a batch; the producers' partitions are 0, 1, ..."""
+    """The input of the program, and the size of a batch; the producers' partitions are 0, 1, ..."""
     made = [frames(producer, "topic", at, values) for at, producer in enumerate(producers)]
     return b"".join(produce + end for produce, end, _size in made), made[0][2]
 

@@ -1,4 +1,4 @@
-"""``moldau log verify`` and ``moldau log repair``: what they print, and their exit codes."""
+"""``moldau log verify`` and ``moldau log repair``: their output, and their exit codes."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Servers that are not what the suite expects, in threads of the test."""
+"""Servers that the suite does not expect, in threads of the test."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class Proxy:
 
 
 def _closed_by_peer(peer: socket.socket) -> bool:
-    """Whether the end of the connection is what can be read next."""
+    """Whether the connection is closed and all received bytes have been read."""
     try:
         return not peer.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""The crash cases through the command line, with commands that a user writes; and what happens if these fail."""
+"""The crash cases through the command line, with commands of a user; and failures of these commands."""
 
 from __future__ import annotations
 

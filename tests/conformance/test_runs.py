@@ -72,7 +72,7 @@ class Command:
 
     @property
     def err(self) -> str:
-        """What the command has written to the standard error stream so far."""
+        """The output on standard error so far."""
         return (self._folder / "stderr").read_text()
 
     def interrupt(self) -> None:

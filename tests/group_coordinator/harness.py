@@ -45,7 +45,7 @@ class FakeTopics:
         self.version = 0
 
     def create(self, name: str, partitions: int = 1) -> bytes:
-        """Create a topic, or give it more partitions."""
+        """Create a topic, or add partitions."""
         self._ids.setdefault(name, b"\x01" + next(self._made).to_bytes(15, "big"))
         self._partitions[name] = partitions
         self.version += 1
@@ -95,13 +95,13 @@ class Coordinator(Harness[GroupShard]):
     # -- requests ------------------------------------------------------------------------------------------------------
 
     def send(self, request: Any, api_version: int | None = None, **caller: str) -> FakeCaller:
-        """Send a request, in its newest version if none is said, and let the turn of the loop end."""
+        """Send a request, by default in its latest version, and end the iteration of the loop."""
         sent = self.send_in_turn(request, api_version, **caller)
         self.settle()
         return sent
 
     def send_in_turn(self, request: Any, api_version: int | None = None, **caller: str) -> FakeCaller:
-        """Send a request among others of one turn: `settle` ends it."""
+        """Send one of several requests of an iteration; `settle` ends the iteration."""
         version = type(request).VERSIONS.highest if api_version is None else api_version
         sent = FakeCaller(version, **caller)
         handle: Callable[..., Outcome] = getattr(self.shard, HANDLERS.get(type(request), "serve"))
@@ -120,7 +120,7 @@ class Coordinator(Harness[GroupShard]):
         return self.runtime.read(group_id).describe(CLASSIC, group_id, api_version=api_version)
 
     def group(self, group_id: str = "group") -> Any:
-        """The state of a group, with everything in it that was decided."""
+        """The state of a group, with all decisions."""
         return self.runtime.read(group_id).states.groups[group_id]
 
     def has_group(self, group_id: str = "group") -> bool:

@@ -75,7 +75,7 @@ def consumer_join_request(member_id: str) -> ConsumerGroupHeartbeatRequest:
 
 
 class Member(NamedTuple):
-    """Who is, or was, in the group, and its generation or epoch."""
+    """A current or former member of the group, and its generation or epoch."""
 
     member_id: str = "m"
     epoch: int = 1

@@ -1,4 +1,4 @@
-"""Records of the offsets topic from their bytes, whatever the bytes are."""
+"""Records of the offsets topic from their bytes, including arbitrary bytes."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_the_offset_that_is_looked_at_first_is_written_as_any_other() -> None:
 
 
 def test_keys_of_offsets_are_written_as_any_other() -> None:
-    """What the keys of a topic's partitions have in common is kept; tombstones have the same keys."""
+    """The common part of the keys of a topic's partitions is cached; tombstones have the same keys."""
     samples = Samples(seed=7)
     for number in range(200):
         key = samples.message(OffsetCommitKey, 0) if number % 2 else OffsetCommitKey(group="g", topic="t")

@@ -46,7 +46,7 @@ def offsets(wire: WireClient) -> list[Any]:
 
 
 def everything(address: str) -> dict[str, Any]:
-    """What a server knows of the groups, in an order that does not depend on it."""
+    """The groups as a server describes them, in an order that does not depend on the server."""
     with closing(WireClient(address)) as wire:
         find_coordinators(wire)
         listed = wire.call(ListGroupsRequest(), 5).groups
@@ -85,7 +85,7 @@ def commit_outside_of_groups(wire: WireClient, group_id: str) -> None:
 
 
 def run_members(address: str, open_consumers: ExitStack) -> None:
-    """Members who stay until the server is gone, and one that leaves."""
+    """Members that stay until the server has stopped, and one that leaves."""
     confluent = pytest.importorskip("confluent_kafka")
 
     def consumer(group_id: str, topics: list[str], **config: str) -> Any:

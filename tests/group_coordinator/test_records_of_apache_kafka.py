@@ -1,4 +1,4 @@
-"""A real Apache Kafka with groups of every kind is stopped; from its offsets topic we know what it knew."""
+"""A real Apache Kafka with groups of every kind is stopped; Moldau restores the groups from its offsets topic."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ GROUPS = [SIMPLE, CLASSIC, PYTHON, CONSUMER, MIXED, LEFT, DELETED]
 
 @dataclass
 class Known:
-    """What Apache Kafka knew, and what it wrote."""
+    """The state of Apache Kafka, and its records."""
 
     listed: dict[str, Any]
     offsets: dict[str, Any]
@@ -187,7 +187,7 @@ def find_coordinator(wire: WireClient, group_id: str) -> None:
 
 
 def commit_as_simple_groups(wire: WireClient, topic_ids: dict[str, bytes]) -> list[tuple[int, OffsetCommitRequest]]:
-    """Every version on its own, and a retention time; returns what went to `SIMPLE`."""
+    """Commit with each version, and with a retention time. Returns the offsets of `SIMPLE`."""
 
     def commit(group_id: str, version: int, topic: str, retention_ms: int = -1) -> OffsetCommitRequest:
         request = commit_request(group_id, version, topic, topic_ids[topic], retention_ms=retention_ms)
@@ -203,7 +203,7 @@ def commit_as_simple_groups(wire: WireClient, topic_ids: dict[str, bytes]) -> li
 
 
 def run_members(address: str, wire: WireClient, consumers: ExitStack) -> None:
-    """Members of all kinds, who stay until the server is gone; all but those of `LEFT`."""
+    """Members of all kinds. All but those of `LEFT` stay until the server has stopped."""
     confluent = pytest.importorskip("confluent_kafka")
     kafka_python = pytest.importorskip("kafka")
 
@@ -286,7 +286,7 @@ def delete_some(wire: WireClient) -> None:
 
 @pytest.fixture(scope="module")
 def shards(known: Known) -> list[GroupShard]:
-    """One for each partition, with everything that was written replayed."""
+    """A coordinator for each partition, with all records replayed."""
 
     class NoWriter:
         max_batch_bytes = 1 << 20
@@ -390,7 +390,7 @@ def test_consumer_groups_have_the_same_members(known: Known, shards: list[GroupS
 
 
 def test_the_same_commits_make_the_same_records(known: Known) -> None:
-    """Version by version: which version of the record, and what is in it."""
+    """For each version of the request: the version of the record, and its fields."""
     states = GroupStates(GroupConfig(), KnownTopics(known.topic_ids), new_uuid=lambda: "")
     shard = GroupShard(states)
     ours: list[Record] = []

@@ -1,4 +1,4 @@
-"""A log directory with some of everything in it, made by the server's own storage on the in-memory file system."""
+"""A log directory with all kinds of files, created by the server's own storage on the in-memory file system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An inspection of a whole log directory: nothing is wrong with good ones, and nothing that is wrong is passed over."""
+"""An inspection of a whole log directory: good ones have no findings, and all damage is found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repairs: nothing is wrong afterwards, no batch is gone that was not to be cut off, and the server starts on it."""
+"""After a repair there are no findings, only the announced batches are missing, and the server starts."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_directory_without_findings_is_not_changed(directory: Any) -> None:
 
 
 def change_what_is_made_from_the_batches(file_system: Any, rng: Any) -> Any:
-    """Change files that are made from others; whether something was changed that matters."""
+    """Change files that are derived from others. Returns whether a relevant byte was changed."""
     paths = {
         path: data
         for path, data in files_of(file_system).items()
@@ -138,7 +138,7 @@ def test_the_metadata_log_is_never_truncated(directory: Any) -> None:
 
 
 def test_a_second_repair_after_a_missing_segment_changes_nothing(directory: Any) -> None:
-    """What cannot be repaired is reported again, and what was repaired is not repaired again."""
+    """Damage that cannot be repaired is reported again, and repaired files are not repaired again."""
     paths = [path for path in sorted(files_of(directory)) if path.startswith(f"{DIRECTORY}/plain-0/")]
     logs = [path for path in paths if path.endswith(".log")]
     assert len(logs) >= 3

@@ -99,7 +99,7 @@ class Partition:
             self.append(make_batch(value, **fields))
 
     def refused(self, data: bytes, **arguments: Any) -> KafkaError:
-        """The error that an append is answered with; the log must be as before."""
+        """The error of an append; the log must be unchanged."""
         before = (self.log.log_end_offset, self.log.size, list(map(repr, self.log.producers)))
         with pytest.raises(KafkaError) as caught:
             self.append(data, **arguments)
@@ -174,7 +174,7 @@ def partition(disk: tuple[FileSystem, str]) -> Partition:
 
 @pytest.fixture
 def real_partition(tmp_path: Path) -> Partition:
-    """An empty partition in a real directory, for other programs to look at."""
+    """An empty partition in a real directory, for other programs."""
     return Partition(RealFileSystem(durable=False), str(tmp_path / "ours" / "topic-0"))
 
 
@@ -280,7 +280,7 @@ def apache_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaLog]:
 
 @pytest.fixture
 def dump_segments() -> Callable[..., str]:
-    """What Apache Kafka's DumpLogSegments says of these files; it must not complain."""
+    """The output of Apache Kafka's DumpLogSegments for these files; it must report no problem."""
 
     def dump(paths: list[str], *options: str, compacted: bool = False) -> str:
         done = subprocess.run(

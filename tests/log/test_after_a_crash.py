@@ -1,4 +1,4 @@
-"""What the simulation of everything (tests/simulation) has found, each by itself."""
+"""Faults that the simulation of all parts (tests/simulation) has found, one test each."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Disk:
         self.start()
 
     def lose_power(self) -> None:
-        """With everything that was not synced."""
+        """It loses all unsynced data."""
         self.file_system = self.file_system.crash(discard_unsynced=True)
         self.start()
 
@@ -125,7 +125,8 @@ def _written(disk: Disk, **which: Any) -> Any:
 
 
 def test_a_gap_is_a_loss_in_a_new_directory_with_empty_checkpoints() -> None:
-    """And no work of compaction: what comes behind the gap must not be taken for what was acknowledged before it."""
+    """It is not a result of compaction: records after the gap must not replace those that were acknowledged before
+    it."""
     disk = Disk(segment_bytes=150, cleanup_policy=("compact",))
     for number in range(3):
         disk.append(b"%d" % number * 60)

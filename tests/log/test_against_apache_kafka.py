@@ -1,4 +1,4 @@
-"""Our log beside Apache Kafka's own: the same files, the same answers, and each opens what the other has written."""
+"""Moldau's log and Apache Kafka's own: the same files, the same results, and each opens the files of the other."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Script:
 
 
 def append_to(ours: Any, kind: str, epoch: int, data: bytes) -> str:
-    """Append to our log, the answer in the words of KafkaLog.java."""
+    """Append to Moldau's log. Returns the result in the format of KafkaLog.java."""
     try:
         info = ours.log.append(data, now_ms=NOW, leader_epoch=epoch, client=kind == "append", verification=DISABLED)
     except InvalidRecordBatchError as error:
@@ -390,7 +390,7 @@ class Transactions:
         return producer_id, max(epoch, 0), max(sequence, 0)
 
     def _verification(self, producer_id: int) -> tuple[Verification | None, list[int]]:
-        """One that was given out, mostly the latest of this producer; and its number for Apache Kafka."""
+        """An earlier verification, in most cases the latest of this producer; and its number for Apache Kafka."""
         numbers = [number for number, (known, _) in enumerate(self.verifications) if known == producer_id]
         if not numbers or self.dice.random() < 0.2:
             return None, []
@@ -480,7 +480,7 @@ class Transactions:
         self.kafka.ask("roll")
 
     def delete(self) -> None:
-        """Not everything: with the last record Apache Kafka forgets open transactions at the next start."""
+        """It keeps some records: without any, Apache Kafka drops open transactions at the next startup."""
         offset = self.dice.randint(self.ours.log.log_start_offset, self.ours.log.log_end_offset)
         if offset == self.ours.log.log_end_offset:
             return
@@ -488,7 +488,7 @@ class Transactions:
         self.kafka.ask("delete", offset)
 
     def reopen(self) -> None:
-        """After a clean stop, which ends what was being verified."""
+        """Open the log after a clean stop, which ends verifications."""
         start = self.ours.log.log_start_offset
         self.ours.reopen(log_start_offset=start)
         self.kafka.close()
@@ -523,7 +523,7 @@ class Transactions:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_transactions_begin_and_end_as_in_apache_kafka(kafka: Any, ours: Any, tmp_path: Path, seed: int) -> None:
-    """Verification, epochs, sequence numbers, coordinators' epochs, the last stable offset, what was aborted."""
+    """Verification, epochs, sequence numbers, coordinators' epochs, the last stable offset, aborted transactions."""
     settings = {"segment_bytes": 1 << 20, "index_interval_bytes": 300}
     ours.configure(**settings)
     transactions = Transactions(kafka, ours, seed)

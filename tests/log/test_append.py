@@ -1,4 +1,4 @@
-"""Appending as the leader: what is stored, what it is answered with, and what is refused, as Apache Kafka does."""
+"""Appending as the leader: stored batches, results and rejections are those of Apache Kafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What loading returns for each kind of directory, without a manager."""
+"""The result of loading for each kind of directory, without a manager."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_damaged_checkpoint_is_a_repair(disks: Disks) -> None:
 
 
 class Progress:
-    """Records what loading reports."""
+    """Records the reports of loading."""
 
     def __init__(self) -> None:
         self.unclean: dict[str, Sequence[UncleanLog]] = {}

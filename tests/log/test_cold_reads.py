@@ -1,6 +1,6 @@
 """Data outside of the page cache: files report it, lookups stop before it, ranges know what to read ahead.
 
-What is done about it, in threads, is the server's: tests/server/test_cold_reads.py.
+The server reads ahead in threads: tests/server/test_cold_reads.py.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def evict(file_system: FileSystem, path: str, but_first: int = 0) -> None:
 
 @cache
 def why_not_evicted(directory: str) -> str:
-    """Tried with another file: looking at what is cold makes it warm soon."""
+    """Each attempt uses another file, because a check of cold data soon makes it warm."""
     if not hasattr(os, "posix_fadvise") or not hasattr(os, "RWF_NOWAIT"):
         return "this system neither evicts cached pages nor reports which pages are cached"
     with tempfile.NamedTemporaryFile(dir=directory) as temporary:
@@ -71,8 +71,8 @@ Test = TypeVar("Test", bound=Callable[..., None])
 
 
 def again_if_the_device_was_quicker(test: Test) -> Test:
-    """Asking starts a read, and a quick device may have ended it before the answer. So a test that asks a real one is
-    tried again; it makes its files cold itself. The file system in memory is exact."""
+    """The check starts a read, and a fast device may complete it before the check returns. So a test with a real device
+    is retried; it makes its files cold itself. The file system in memory is exact."""
 
     @wraps(test)
     def tried(**fixtures: Any) -> None:
@@ -195,7 +195,8 @@ def test_a_file_system_that_cannot_report_what_is_cached(
 
 @pytest.mark.parametrize("platform", ["linux", "darwin"])
 def test_reading_ahead_on_every_system(silent_file: File, monkeypatch: pytest.MonkeyPatch, platform: str) -> None:
-    """Nothing to see but that it ends; on Linux nothing is copied, elsewhere into a buffer that is thrown away."""
+    """The only visible effect is that it returns. On Linux no bytes are copied; elsewhere, into a buffer that is
+    discarded."""
     monkeypatch.setattr("sys.platform", platform)
     for position, length in ((0, 6 << 20), (1, 100_000), (5 << 20, 8 << 20), (0, 0)):
         silent_file.read_ahead(position, length)
@@ -351,7 +352,7 @@ def pages(file_range: FileRange | None) -> tuple[int, int] | None:
 
 
 def read(file_range: FileRange) -> FileRange:
-    """What a thread does with a range, and the loop afterwards."""
+    """The work of a thread with a range, and of the loop afterwards."""
     file_range.was_read_ahead(was_cold=file_range.read_ahead())
     return file_range
 

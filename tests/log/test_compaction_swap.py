@@ -155,7 +155,7 @@ def test_only_durable_records_are_rewritten(compacted: Partition) -> None:
 
 @pytest.mark.parametrize("policy", ["compact", "delete"])
 def test_gaps_before_the_recovery_point_are_no_loss(compacted: Partition, policy: str) -> None:
-    """Nor when the topic is not compacted any more."""
+    """Nor if the topic is no longer compacted."""
     write(compacted, (b"b", b"3"), (b"c", b"3"))
     write(compacted, (b"d", b"1"))
     compact_whole(compacted)
@@ -271,7 +271,7 @@ def test_an_offline_or_deleted_log_rejects_the_result(compacted: Partition) -> N
     with pytest.raises(KafkaError) as caught:
         compaction.end(result, NOW)
     assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-    assert leftovers(compacted), "its files are not touched any more; the next startup removes them"
+    assert leftovers(compacted), "its files are no longer touched; the next startup removes them"
 
 
 # What may go wrong
@@ -403,7 +403,7 @@ def latest(entries: Sequence[Kept]) -> dict[bytes | None, bytes]:
 
 
 def prepared(seed: int) -> tuple[Partition, list[Kept]]:
-    """A log of many small segments, flushed but for its end, and what is in it."""
+    """A log of many small segments, flushed except for its end, and its contents."""
     dice = random.Random(seed)
     partition = Partition(MemoryFileSystem(), "/data/topic-0")
     partition.file_system.sync_directory("/data/topic-0")
@@ -454,7 +454,8 @@ def test_a_crash_at_each_change_of_a_pass_leaves_the_old_or_the_new_segments(see
 
 
 class CompactedHistory:
-    """Appends, transactions, rolls, flushes, passes, retention and crashes from a seed, and what must be left."""
+    """Appends, transactions, rolls, flushes, passes, retention and crashes from a seed, and the records that must
+    remain."""
 
     STEPS = ("append", "transaction", "roll", "flush", "compact", "delete", "restart")
     WEIGHTS = (40, 8, 6, 3, 6, 1, 1)
@@ -608,7 +609,7 @@ class CompactedHistory:
             )
 
     def check(self, power_lost: bool = False) -> None:
-        """Nothing was invented, and who reads what is committed finds the last value of every key."""
+        """All records were written, and a reader of committed records finds the last value of every key."""
         log = self.log
         end, start = log.log_end_offset, log.log_start_offset
         assert end >= (self.recovery_point if power_lost else self.promised_end)

@@ -1,4 +1,4 @@
-"""Crashes at any moment, from a seed: what was acknowledged durably is there, and what is there agrees with itself.
+"""Crashes at any moment, from a seed: durably acknowledged records are kept, and all files are consistent.
 
 A seeded history of appends, rolls, cuts, deletions and flushes runs against the in-memory twin until the process dies
 in the middle of some change. Then either only the process was lost (`kill -9`) or the power was, and with it any
@@ -259,7 +259,7 @@ def stored(log: Log) -> list[Batch]:
 
 
 def check_agreement(log: Log) -> None:
-    """Everything that is kept beside the batches is what the batches give."""
+    """All state that is derived from the batches matches the batches."""
     producers = ProducerState()
     epochs: dict[int, int] = {}
     largest = -1

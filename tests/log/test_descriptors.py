@@ -1,4 +1,4 @@
-"""Open files: the cache keeps few, ranges keep what they need."""
+"""Open files: the cache keeps few, and ranges keep the files that they need."""
 
 from __future__ import annotations
 

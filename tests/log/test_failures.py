@@ -100,7 +100,7 @@ def test_a_full_disk_at_the_indexes_does_not_fail_appends(partition: Any, batch:
 def test_a_flush_without_disk_space_is_retried_when_there_is_space(
     partition: Any, batch: Batch, operation: str
 ) -> None:
-    """It writes leader-epoch-checkpoint. No sync has failed: what is durable is known, and the log stays online."""
+    """It writes leader-epoch-checkpoint. No sync has failed: the durable state is known, and the log remains online."""
     partition.log.assign_leader_epoch(3)
     partition.append(batch(b"a"))
     syncs: list[str] = []

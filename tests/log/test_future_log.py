@@ -1,4 +1,4 @@
-"""Copies of logs on their way to another log directory: what they follow, and what a start makes of them."""
+"""Copies of logs that move to another log directory: how they follow the log, and how a startup treats them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Broker:
         return self.manager.begin_move("t", 0, self.manager.directories[1])
 
     def copy(self, future: FutureLog) -> None:
-        """Everything, up to the swap."""
+        """The whole move, up to the swap."""
         while (step := future.begin_copy(100)) is not None:
             step.run()
             future.end_copy(step)

@@ -49,7 +49,7 @@ class Broker:
         self.manager.close(now_ms=NOW)
 
     def kill(self) -> None:
-        """As kill -9: what was written is there, locks are free."""
+        """As after kill -9: written data is kept, and locks are free."""
         self.manager.files.close()
         for directory in self.manager.directories:
             directory.release()
@@ -757,7 +757,8 @@ def test_a_thousand_partitions_load_with_one_listing_each_and_hold_no_descriptor
 
 
 def test_kill_of_a_real_process_loses_no_acknowledged_batch(tmp_path: Path) -> None:
-    """A child appends and prints each offset once it has it; it is killed; all that it printed is there."""
+    """A child appends records and prints their offsets until it is killed. All records whose offsets it printed
+    exist."""
     program = f"""
 import sys
 from moldau.log.config import LogConfig

@@ -1,4 +1,5 @@
-"""Idempotence and open transactions, from the state's own view: Apache Kafka's answers to every sequence of batches."""
+"""Idempotence and open transactions in the producer state: every sequence of batches has the results of Apache
+Kafka."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ class Producer:
     def send(
         self, first: int, last: int, *, epoch: int = 0, transactional: bool = False, verified: bool = False
     ) -> tuple[int, int] | str:
-        """The offsets that the batch is answered with, or "duplicate of ..." or the error's name."""
+        """The offsets of the batch, or "duplicate of ...", or the name of the error."""
         try:
             verification = (
                 self.state.start_verification(self.producer_id, epoch, first, epoch_per_transaction=False, now_ms=0)
@@ -253,7 +254,7 @@ def test_the_lowest_sequence_seen_of_an_unknown_producer_is_expected_first() -> 
     verify(producer, 9, epoch=1)
     assert checked(producer, 9, verification, epoch=1) == "NONE", "a new epoch starts its own sequence"
     verify(producer, 3)
-    assert checked(producer, 9, verification, epoch=1) == "NONE", "an old one does not count any more"
+    assert checked(producer, 9, verification, epoch=1) == "NONE", "an old one no longer counts"
 
 
 def test_no_batch_of_a_known_producer_overtakes_a_pending_one() -> None:
@@ -460,7 +461,7 @@ def test_replaying_batches_restores_the_state_of_appending(producer_batch: Calla
     st.sampled_from([0, LAST - 7]),
 )
 def test_no_batch_is_stored_twice_or_skipped(steps: list[tuple[str, int]], first: int) -> None:
-    """Whatever a producer retries or skips: what was accepted is each sequence number once, in order."""
+    """Whatever a producer retries or skips, each accepted sequence number occurs once, in order."""
     producer = Producer()
     epoch, next_sequence = 0, first
     sent: list[tuple[int, int, int]] = []  # since the epoch began: (first, last, offset)

@@ -1,4 +1,4 @@
-"""Starting again, after a clean stop and after others: what is kept, what is repaired, and what is said about it."""
+"""Startup after a clean stop and after crashes: what is kept, repaired and logged."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_log_that_began_later_is_reopened(partition: Any, batch: Batch) -> Non
 def test_after_a_clean_shutdown_the_indexes_are_trusted_only_if_they_match(
     partition: Any, producer_batch: Batch
 ) -> None:
-    """An index that points into the wrong batch must not make the log give an offset out twice."""
+    """An index that points into the wrong batch must not cause an offset to be assigned twice."""
     for content in (struct.pack(">ii", 7, 0), struct.pack(">ii", 2, 7), struct.pack(">ii", 1, 1 << 30)):
         values = fill(partition, producer_batch, 3, per_segment=100)
         partition.log.close(NOW)

@@ -129,7 +129,7 @@ Described = tuple[int, int, int, int]  # base offset, end, size, timestamp
 
 
 def model(log: list[Described], start: int, high_watermark: int, config: LogConfig, now_ms: int) -> list[Described]:
-    """What is left, taking one away at a time."""
+    """The remaining segments after deleting one at a time."""
     rules: list[Callable[[list[Described]], bool]] = [lambda left: left[0][1] <= start and len(left) > 1]
     if "delete" in config.cleanup_policy:
         if config.retention_bytes >= 0:
@@ -186,7 +186,7 @@ def test_retention_of_random_logs_matches_the_model(seed: int) -> None:
 
 
 def retain(partition: Any) -> list[tuple[Reason, int]]:
-    """Delete what is old, as the server does."""
+    """Delete old segments, as the server does."""
     log = partition.log
     found = log.find_old_segments(log.log_end_offset, partition.now_ms)
     if count_segments(found) == len(log.segments):
@@ -301,7 +301,7 @@ def test_changed_settings_apply_to_the_next_check(partition: Any, batch: Batch) 
 
 
 class History:
-    """A log and what should be in it: (offset, timestamp, value), and where segments begin."""
+    """A log and its expected contents: (offset, timestamp, value), and where segments begin."""
 
     STEPS = ("append", "roll", "wait", "configure", "delete", "retain", "stop", "kill")
     WEIGHTS = (30, 6, 8, 3, 1, 8, 1, 1)

@@ -1,4 +1,4 @@
-"""Rolling, cutting, deleting: what becomes of the segments and of what is remembered beside them."""
+"""Rolling, truncating, deleting: the effects on the segments and on the state that is derived from them."""
 
 from __future__ import annotations
 
@@ -462,7 +462,7 @@ def test_a_deleted_partition_does_not_disturb_a_running_flush(partition: Any, ba
 def test_a_clean_shutdown_syncs_the_indexes_even_if_every_append_was_flushed(
     memory_partition: Any, batch: Batch
 ) -> None:
-    """Nothing is unflushed then, and yet the active segment's indexes were never synced."""
+    """All records are flushed then, but the indexes of the active segment were never synced."""
     memory_partition.configure(index_interval_bytes=1, flush_messages=1)
     for _ in range(20):
         memory_partition.append(batch(b"x" * 100))

@@ -138,7 +138,7 @@ def test_a_read_that_is_not_cached_is_reported_instead_of_waiting() -> None:
 
 
 class Consumer:
-    """Reads what was committed, as clients do: by the list of aborted transactions, with producer and first offset."""
+    """Reads committed records as clients do, with the list of aborted transactions (producer and first offset)."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -168,7 +168,7 @@ class Consumer:
 
 
 class Producers:
-    """A log with transactions of several producers, and what of each was committed."""
+    """A log with transactions of several producers, and the committed records of each."""
 
     def __init__(self, seed: int, steps: int) -> None:
         self.dice = random.Random(seed)

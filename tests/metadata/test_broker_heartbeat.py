@@ -154,7 +154,7 @@ def test_the_sessions_change_when_the_records_are_appended(
 def test_a_fenced_broker_is_unfenced_when_it_has_applied_the_fencing(
     new_cluster: type[Cluster], sessions: BrokerSessions
 ) -> None:
-    """A leader that was suspended must not continue before it knows what happened meanwhile."""
+    """A suspended leader must not continue before it has applied the metadata changes of the meantime."""
     cluster = new_cluster(1, 2)
     cluster.create("a", 3, 2)
     before = cluster.image.offset

@@ -1,4 +1,4 @@
-"""The life of a broker alone: what it sends, when, and what a response changes."""
+"""The life cycle of a broker: its requests, their times, and the effects of responses."""
 
 import itertools
 from collections.abc import Callable

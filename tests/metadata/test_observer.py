@@ -1,4 +1,4 @@
-"""The observer alone: which request follows which response, and what a response changes."""
+"""The observer: which request follows which response, and the effects of responses."""
 
 import pytest
 

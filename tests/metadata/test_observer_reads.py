@@ -1,4 +1,4 @@
-"""What the leader of the metadata log answers an observer: records, a truncation, or a snapshot."""
+"""The responses of the leader of the metadata log to an observer: records, a truncation, or a snapshot."""
 
 import itertools
 from collections.abc import Iterator

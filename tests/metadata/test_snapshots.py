@@ -221,7 +221,7 @@ def test_the_log_is_rolled_at_snapshots_and_by_the_settings(disk: MemoryFileSyst
 
 
 def with_snapshots(disk: MemoryFileSystem, count: int, **settings: int) -> Metadata:
-    """Metadata with ``count`` snapshots, a day apart, each with more topics than the one before."""
+    """Metadata with ``count`` snapshots, a day apart, each with more topics than the previous one."""
     metadata = start(disk, **settings)
     for number in range(count):
         at = NOW + number * 24 * HOUR_MS

@@ -73,7 +73,7 @@ def test_a_job_that_is_cancelled_while_it_runs_completes_without_an_error(
     def work() -> None:
         began.set()
         gate.wait()
-        raise OSError("not wanted any more")
+        raise OSError("no longer wanted")
 
     async def test(file_jobs: FileJobs) -> None:
         job = asyncio.ensure_future(file_jobs.run(work))

@@ -324,7 +324,7 @@ def test_a_duplicate_of_an_unflushed_batch_completes_after_the_flush(
         for wire in (producer, again):
             answer = wire.receive().responses[0].partition_responses[0]
             assert (answer.error_code, answer.base_offset) == (0, 1)
-        assert produce(producer, topic, first).base_offset == 1  # no flush is running any more
+        assert produce(producer, topic, first).base_offset == 1  # no flush is running
 
 
 def test_delete_records_is_limited_by_the_high_watermark(server: RunningServer, disk: SlowDisk, topic: str) -> None:

@@ -13,7 +13,7 @@ def topic(number: int) -> bytes:
 
 @st.composite
 def groups(draw: st.DrawFn, *, homogeneous: bool, former: bool = True) -> GroupSpec:
-    """Former assignments may name topics and partitions that are gone, but give no partition twice."""
+    """Former assignments may contain deleted topics and partitions, but no partition twice."""
     partitions = {topic(n): draw(st.integers(1, 9)) for n in range(draw(st.integers(1, 4)))}
     member_ids = [f"m{n}" for n in range(draw(st.integers(1, 6)))]
     former_of: dict[str, dict[bytes, set[int]]] = {member_id: {} for member_id in member_ids}

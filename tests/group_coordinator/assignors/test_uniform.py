@@ -19,7 +19,7 @@ T, U = topic(0), topic(1)
 def group_of(
     members: dict[str, dict[bytes, set[int]]], partitions: dict[bytes, int], topics: dict[str, set[bytes]] | None = None
 ) -> GroupSpec:
-    """``members`` with what they had."""
+    """``members`` with their former partitions."""
     return GroupSpec(
         {
             member_id: MemberSpec(
@@ -114,7 +114,7 @@ def test_a_group_without_members() -> None:
 @pytest.mark.parametrize("name", sorted(ASSIGNORS))
 @pytest.mark.parametrize("homogeneous", [True, False])
 def test_a_large_group(name: str, homogeneous: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    """1,000 members and 1,000 partitions; the time is printed, as it says something of this machine only."""
+    """1,000 members and 1,000 partitions. The time is only printed, because it depends on the machine."""
     partitions = {topic(n): 100 for n in range(10)}
     topics = sorted(partitions)
     members = {

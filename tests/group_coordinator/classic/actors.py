@@ -113,7 +113,7 @@ def join_all(coordinator: Coordinator, *facts: Mapping[str, object]) -> list[str
 
 
 def sync_all(coordinator: Coordinator, generation_id: int, leader: str, *others: str) -> None:
-    """All ask for their assignment, the leader last; each gets its own id."""
+    """All send SyncGroup, the leader last; each gets its own id as its assignment."""
     waiting = [coordinator.send(sync_request(member_id, generation_id)) for member_id in others]
     assignments = {member_id: f"assignment of {member_id}".encode() for member_id in (leader, *others)}
     waiting.append(coordinator.send(sync_request(leader, generation_id, assignments)))
@@ -122,7 +122,7 @@ def sync_all(coordinator: Coordinator, generation_id: int, leader: str, *others:
 
 
 def stable_group(coordinator: Coordinator, *facts: Mapping[str, object]) -> list[str]:
-    """A stable group of these members at generation 1; of two plain ones if none are said. The leader is first."""
+    """A stable group of these members at generation 1; by default, of two plain ones. The leader is first."""
     members = join_all(coordinator, *(facts or ({}, {})))
     sync_all(coordinator, 1, *members)
     assert coordinator.describe("group").group_state == "Stable"

@@ -36,7 +36,7 @@ def test_10_000_new_members_that_never_retry_are_removed() -> None:
 
 
 def test_10_000_joins_of_old_clients_that_never_retry_are_removed() -> None:
-    """Each of them waits for a rebalance; they are heard for five minutes."""
+    """Each of them waits for a rebalance; their heartbeats continue for five minutes."""
     coordinator = Coordinator()
     (member,) = stable_group(coordinator, {"rebalance_timeout_ms": 1_800_000, "session_timeout_ms": 1_800_000})
     waiting = [coordinator.send(join_request(session_timeout_ms=1_800_000), 3) for _ in range(10_000)]

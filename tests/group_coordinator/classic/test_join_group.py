@@ -1,4 +1,4 @@
-"""JoinGroup: who is let in, by which version, and with what answer."""
+"""JoinGroup: which members are accepted, in which version, and with which response."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def test_no_protocol_is_an_empty_name_before_version_7(version: int) -> None:
 
 
 def test_a_repeated_member_gets_two_responses() -> None:
-    """Its client has sent its request again, and cannot use the first answer any more."""
+    """Its client has repeated its request, and can no longer use the first response."""
     coordinator = Coordinator()
     leader, _ = stable_group(coordinator)
     first = coordinator.send(join_request(leader))

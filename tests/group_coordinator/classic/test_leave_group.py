@@ -108,7 +108,7 @@ def test_an_empty_list_removes_no_member() -> None:
 
 
 def test_a_pending_member_of_a_stable_group_may_leave() -> None:
-    """As in Apache Kafka the group rebalances, though nothing has changed in it."""
+    """As in Apache Kafka, the group rebalances although it has not changed."""
     coordinator = Coordinator()
     leader, _ = stable_group(coordinator)
     pending = coordinator.send(join_request()).response.member_id

@@ -1,4 +1,4 @@
-"""Groups from the log: loading gives what deciding gave, and takes whatever a log may hold."""
+"""Groups from the log: loading restores the decided state, and accepts all records that a log may contain."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .actors import (
 
 
 def durable(group: ClassicGroup) -> object:
-    """What the log knows of a group."""
+    """The state of a group in the log."""
     return (
         group.state,
         group.generation_id,
@@ -159,7 +159,7 @@ def test_a_deleted_group_does_not_exist_after_a_restart() -> None:
 
 
 def test_a_rewritten_record_keeps_unknown_fields() -> None:
-    """Which other protocols the members speak, and who is yet to join."""
+    """The other protocols of the members, and the members that have not joined yet."""
     coordinator = Coordinator()
     both = {"sticky": b"1", "range": b"2"}
     leader, _ = join_all(coordinator, {"protocols": {"range": b"2"}}, {"protocols": both})

@@ -66,7 +66,7 @@ def test_the_one_before_is_fenced() -> None:
 
 @pytest.mark.parametrize("version", [5, 8, 9])
 def test_a_leader_that_rejoins_assigns_nothing(version: int) -> None:
-    """Since version 9 the response says so; for older clients it names another leader."""
+    """Since version 9 the response has a field for it; for older clients it names another leader."""
     coordinator = Coordinator()
     before, follower = static_group(coordinator)
     response = coordinator.send(join_request(instance_id="leader"), version).response

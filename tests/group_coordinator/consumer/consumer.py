@@ -20,7 +20,7 @@ Owned = dict[str, set[int]]
 
 
 class Consumer:
-    """One member of `GROUP`: it remembers its epoch and what it owns."""
+    """One member of `GROUP`, with its epoch and its owned partitions."""
 
     def __init__(
         self, coordinator: Coordinator, member_id: str, topics: list[str] | None = None, **fields: Any
@@ -69,7 +69,7 @@ class Consumer:
         return self.send(**fields)
 
     def owns(self, owned: Owned) -> list[TopicPartitions]:
-        """As a request says it."""
+        """In the form of a request."""
         topics = self.coordinator.topics
         return [
             TopicPartitions(topic_id=topics.id_of(name) or b"", partitions=sorted(partitions))

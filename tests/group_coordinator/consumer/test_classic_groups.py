@@ -18,7 +18,7 @@ from .consumer import GROUP, Consumer
 
 
 def with_offset(coordinator: Coordinator) -> Coordinator:
-    """Someone who is in no group commits."""
+    """A client that is not a member commits."""
     coordinator.topics.create("t", 1)
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=7)
     topic = OffsetCommitRequestTopic(name="t", partitions=[partition])

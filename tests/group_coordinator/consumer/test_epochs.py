@@ -1,4 +1,4 @@
-"""Member epochs: which are accepted, and what may be committed (KIP-848, KIP-1251)."""
+"""Member epochs: which are accepted, and for which partitions offsets may be committed (KIP-848, KIP-1251)."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_an_earlier_epoch_may_commit_only_for_partitions_held_since_then(coordin
     kept, given_up = min(a.owned["t"]), min(b.owned["t"])
     # Whatever the partition: the member is up to date.
     assert check(coordinator, 3) is ErrorCode.NONE
-    # What it has had since epoch 2 may be committed at epoch 2 still; what it has not got any more may not.
+    # Partitions that it has owned since epoch 2 may still be committed at epoch 2; its former partitions may not.
     assert check(coordinator, 2, kept) is ErrorCode.NONE
     assert check(coordinator, 2, given_up) is ErrorCode.STALE_MEMBER_EPOCH
     assert check(coordinator, 1, kept) is ErrorCode.STALE_MEMBER_EPOCH

@@ -161,7 +161,7 @@ def test_a_new_subscription_removes_topics_immediately(coordinator: Coordinator)
     coordinator.topics.create("u", 2)
     a = Consumer(coordinator, "a", ["t", "u"])
     a.join()
-    # The interval between two assignments is not over, so there is no new target, but "t" is not read any more.
+    # The interval between two assignments is not over, so there is no new target, but "t" is no longer read.
     assert a.heartbeat(subscribed_topic_names=["u"]).response.member_epoch == 2
     assert a.assigned == {"u": {0, 1}}
     assert a.heartbeat(topic_partitions=a.owns({"u": {0, 1}})).response.member_epoch == 2

@@ -1,4 +1,4 @@
-"""The state machine of one member, by itself: every state, and what leads out of it."""
+"""The state machine of one member: every state, and its transitions."""
 
 from __future__ import annotations
 

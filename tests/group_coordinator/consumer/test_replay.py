@@ -1,4 +1,4 @@
-"""The log makes the state: whatever it holds, in whatever order compaction left it."""
+"""The log determines the state, whatever records it contains, in any order after compaction."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TOPIC = b"\x07" * 16
 
 
 def lived_in() -> tuple[Coordinator, list[Consumer]]:
-    """A coordinator with a group that has seen everything once, and stands in the middle of a rebalance."""
+    """A coordinator with a group that has all kinds of records, in the middle of a rebalance."""
     coordinator = Coordinator()
     coordinator.topics.create("t", 7)
     coordinator.topics.create("u", 2)
@@ -196,7 +196,7 @@ def test_topics_metadata_of_an_older_kafka_is_deleted_at_the_next_change() -> No
 
 
 def test_a_group_of_apache_kafka_is_checked_again() -> None:
-    """Its hash of the topics is another one; the members keep what they have."""
+    """Its hash of the topics is different; the members keep their partitions."""
     coordinator = Coordinator()
     coordinator.topics.create("t", 3)
     a = Consumer(coordinator, "a", ["t"])

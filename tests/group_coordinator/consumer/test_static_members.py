@@ -1,4 +1,4 @@
-"""Static members (KIP-345) of consumer groups: what they have outlives a restart of the client."""
+"""Static members (KIP-345) of consumer groups: their partitions outlive a restart of the client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a heartbeat must be like, and in which order it is looked at."""
+"""Which heartbeats are valid, and the order of the checks."""
 
 from __future__ import annotations
 

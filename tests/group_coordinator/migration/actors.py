@@ -102,7 +102,8 @@ def consumer_heartbeat(member_id: str = "m", epoch: int = 0, **fields: Any) -> C
 
 
 class Consumer(ABC):
-    """A consumer: what it believes to own, and `step`, which sends a request and says whether anything moved."""
+    """A consumer: its owned partitions from its own view, and `step`, which sends a request and returns whether the
+    state changed."""
 
     def __init__(self, coordinator: Coordinator, name: str, *, instance_id: str | None = None) -> None:
         self.coordinator = coordinator
@@ -116,7 +117,7 @@ class Consumer(ABC):
 
     @abstractmethod
     def step(self) -> bool:
-        """Send the next request; whether anything moved."""
+        """Send the next request. Returns whether the state changed."""
 
     @abstractmethod
     def leave(self) -> None:
@@ -200,7 +201,8 @@ class ClassicConsumer(Consumer):
         )
 
     def _assign(self, members: dict[str, bytes]) -> dict[str, bytes]:
-        """One partition after the other; cooperatively, what another member still has is left out for now."""
+        """Assign one partition after the other. A cooperative assignment omits partitions that another member still
+        owns."""
         owners = {}
         for member_id, metadata in members.items():
             message = decode(ConsumerProtocolSubscription, metadata, int.from_bytes(metadata[:2], "big"), 2)
@@ -253,7 +255,7 @@ class ClassicConsumer(Consumer):
         self._must_join = True
 
     def leave(self) -> None:
-        """Stop. A static member says nothing."""
+        """Stop. A static member sends no request."""
         self.owned = NOTHING
         if self.instance_id is None:
             response = self.coordinator.send(leave_request(self.member_id)).response
@@ -380,7 +382,7 @@ def loaded_again(coordinator: Coordinator) -> Coordinator:
 
 
 def assert_replay_gives(coordinator: Coordinator) -> None:
-    """Loading the log gives every group as it is. Of a classic group that has a rebalance it only knows the kind."""
+    """Loading the log restores every group. Only the kind of a classic group in a rebalance is restored."""
     replayed = loaded_again(coordinator).states.groups
     for group_id, group in coordinator.states.groups.items():
         if isinstance(group, ConsumerGroup):

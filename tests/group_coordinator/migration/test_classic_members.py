@@ -42,7 +42,8 @@ RANGE = {"range": subscription("t")}
 
 
 def mixed(*, partitions: int = 4, **settings: Any) -> Coordinator:
-    """A consumer group with one member, ``m``, which has everything at epoch 2. Time is not counted for assignments."""
+    """A consumer group with one member, ``m``, which has all partitions at epoch 2. There is no interval between
+    assignments."""
     coordinator = Coordinator(consumer_assignment_interval_ms=0, **settings)
     coordinator.topics.create("t", partitions)
     coordinator.send(consumer_heartbeat("m"))
@@ -247,7 +248,7 @@ def test_a_classic_member_may_switch_to_the_consumer_protocol() -> None:
     assert coordinator.group().classic_members == 0
     assert heartbeat(coordinator, 3) is ErrorCode.UNKNOWN_MEMBER_ID
     coordinator.advance(REBALANCE_TIMEOUT_MS - 1)
-    # It did not sync, and need not any more.
+    # It did not sync, and no longer needs to.
     for member_id in ("c", "m"):
         coordinator.send(consumer_heartbeat(member_id))
     coordinator.advance(1)
@@ -284,7 +285,7 @@ def test_topics_that_changed_are_seen_by_the_join_after_one_that_could_not_be_wr
 
 
 def static(*, classic_others: bool) -> Coordinator:
-    """The static classic member ``i`` beside ``m``, or beside a classic member."""
+    """The static classic member ``i`` in a group with ``m``, or with a classic member."""
     coordinator = mixed(consumer_migration_policy="upgrade")
     coordinator.send(join_request("", instance_id="i"))
     if classic_others:

@@ -1,4 +1,4 @@
-"""A consumer group becomes a classic group when its last member of the consumer protocol goes."""
+"""A consumer group becomes a classic group when its last member of the consumer protocol leaves."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BOTH = {"cooperative-sticky": subscription("t", user_data=b"mine"), "range": sub
 
 
 def mixed(*classic: str, **settings: Any) -> Coordinator:
-    """A consumer group of ``m`` and these classic members, who have synced."""
+    """A consumer group of ``m`` and these classic members, which have synced."""
     coordinator = Coordinator(consumer_assignment_interval_ms=0, **settings)
     coordinator.topics.create("t", 4)
     coordinator.send(consumer_heartbeat("m"))

@@ -1,6 +1,6 @@
 """Applications that move from one protocol to the other, one consumer after the other (KIP-848).
 
-`World.check` holds after every request: no partition is read by two, and the log gives the state that is there.
+`World.check` holds after every request: no partition has two readers, and the log restores the current state.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def coordinator_of(**settings: Any) -> Coordinator:
 
 
 def joined(coordinator: Coordinator, **facts: object) -> tuple[str, str]:
-    """Two members of generation 1 who have not synced; the leader is first."""
+    """Two members of generation 1 that have not synced; the leader is first."""
     leader, waiting = start_joining(coordinator, **facts)
     follower, _ = start_joining(coordinator, **facts)
     coordinator.advance(2 * INITIAL_DELAY_MS)
@@ -77,7 +77,7 @@ def joined(coordinator: Coordinator, **facts: object) -> tuple[str, str]:
 
 
 def stable(coordinator: Coordinator, *assigned: bytes, **facts: object) -> tuple[str, str]:
-    """Two members with these assignments; each has a partition if none are said."""
+    """Two members with these assignments; by default, each has one partition."""
     leader, follower = joined(coordinator, **facts)
     first, second = assigned or (assignment(("t", 0)), assignment(("t", 1)))
     assert sync(coordinator, leader, {leader: first, follower: second}).error is ErrorCode.NONE

@@ -71,14 +71,14 @@ def end_of_classic_group(group_id: str) -> Record:
 
 
 def subscription(topics: Sequence[str]) -> bytes:
-    """What a consumer sends with JoinGroup: version 0, topics, no user data."""
+    """The metadata of a consumer in JoinGroup: version 0, topics, no user data."""
     names = [name.encode() for name in topics]
     listed = b"".join(len(name).to_bytes(2, "big") + name for name in names)
     return b"\0\0" + len(names).to_bytes(4, "big") + listed + b"\xff\xff\xff\xff"
 
 
 class Log(MemoryLog):
-    """One that says what was written, and how often it refused."""
+    """A log that reports the written records and the number of rejections."""
 
     refused = 0
 
@@ -87,7 +87,7 @@ class Log(MemoryLog):
         return super().append(batch, verification=verification)
 
     def records(self) -> list[Record]:
-        """Everything that was written, but for markers."""
+        """All written records, except markers."""
         batches = (batch for batch in self.batches() if not batch.is_control)
         return [decoded(record, decode_record) for batch in batches for record in iter_records(batch)]
 
@@ -156,7 +156,7 @@ class Coordinator(Harness[GroupShard]):
         session_timeout_ms: int = 1_000_000_000,
         instance_ids: Mapping[str, str] | None = None,
     ) -> None:
-        """A classic group with such members, who subscribe to such topics; without members it is empty."""
+        """A classic group with these members and subscriptions; without members it is empty."""
         value = GroupMetadataValue(
             protocol_type=protocol_type,
             generation=generation,
@@ -182,7 +182,7 @@ class Coordinator(Harness[GroupShard]):
     def consumer_group(
         self, group_id: str, *, members: Mapping[str, Sequence[str]] | None = None, epoch: int = 3
     ) -> None:
-        """A consumer group with such members, who subscribe to such topics."""
+        """A consumer group with these members and subscriptions."""
         records = [Record(ConsumerGroupMetadataKey(group_id=group_id), ConsumerGroupMetadataValue(epoch=epoch))]
         for member_id, topics in (members or {}).items():
             records += [

@@ -1,4 +1,4 @@
-"""OffsetCommit: this request, exactly this answer and these records."""
+"""OffsetCommit: requests, with their exact responses and records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteGroups: a group goes with all its offsets, or not at all."""
+"""DeleteGroups: a group is deleted with all its offsets, or not at all."""
 
 from __future__ import annotations
 

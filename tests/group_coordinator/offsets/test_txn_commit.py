@@ -1,4 +1,4 @@
-"""TxnOffsetCommit and the markers: what counts when, who may commit, and what becomes of pending offsets."""
+"""TxnOffsetCommit and the markers: which offset takes effect, which members may commit, and pending offsets."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_members_commit_in_their_generation_or_epoch(
 
 @pytest.mark.parametrize("version", [0, 2])
 def test_clients_before_fencing_by_member_commit_whatever_the_group_does(coordinator: Any, version: int) -> None:
-    """They cannot say who they are (KIP-447)."""
+    """Their requests have no member fields (KIP-447)."""
     coordinator.classic_group("group", members={"m": ["a"]})
 
     assert coordinator.commit_in_transaction("group", {"a": {0: 1}}, version=version) == {"a": {0: OK}}

@@ -184,7 +184,7 @@ class Coordinator:
         self.runtime.flush()
 
     def tick(self) -> None:
-        """Decide what is due."""
+        """Process expired deadlines."""
         self.runtime.tick()
 
     def topics_changed(self, deleted: list[str]) -> None:

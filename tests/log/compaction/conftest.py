@@ -1,4 +1,4 @@
-"""A partition whose sealed segments are compacted, what a reader finds there, and seeded histories to compact."""
+"""A partition whose sealed segments are compacted, the records that a reader finds, and seeded histories."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Compactor:
         """Whether producers are still known."""
 
     def roll(self) -> None:
-        """Everything that was appended is in sealed segments then."""
+        """All appended records are in sealed segments then."""
         self.partition.log.roll(self.partition.now_ms)
 
     def job(self, **changes: Any) -> CompactionJob:
@@ -117,7 +117,7 @@ class Compactor:
         return [(record.offset, record.key, record.value) for record in self.records()]
 
     def reader(self) -> dict[bytes, bytes]:
-        """What one who reads the committed records from the beginning has in the end: the value of each key."""
+        """The final value of each key for a reader of the committed records from the beginning."""
         log = self.partition.log
         aborted = log.aborted_transactions(0, log.log_end_offset)
         found: dict[bytes, bytes] = {}

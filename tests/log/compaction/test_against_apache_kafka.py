@@ -1,4 +1,4 @@
-"""Our compaction beside Apache Kafka's own cleaner: the same histories, the same passes, the same files."""
+"""Moldau's compaction and Apache Kafka's cleaner: the same histories and passes result in the same files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOG_APPEND_TIME = {"message_timestamp_type": "LogAppendTime"}
 
 
 def header(batch: RecordBatch) -> tuple[object, ...]:
-    """All of it but what the compressed bytes decide."""
+    """All fields except those that depend on the compressed bytes."""
     return tuple(
         getattr(batch, name)
         for name in RecordBatch.__mro__[1].__slots__  # type: ignore[attr-defined]
@@ -73,7 +73,7 @@ def test_the_same_passes_make_the_same_files(
     settings: dict[str, Any],
     limits: str | None,
 ) -> None:
-    """Log, indexes and aborted transactions, byte for byte; of compressed batches what they hold."""
+    """Log, indexes and aborted transactions, byte for byte; of compressed batches, their content."""
     if limits:
         request.getfixturevalue(limits)
     compactor = real_compactor

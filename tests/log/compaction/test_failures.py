@@ -29,7 +29,7 @@ def batch(*keys: bytes, **fields: Any) -> bytes:
 
 @pytest.fixture
 def compactor(memory_compactor: Any) -> Any:
-    """Of a partition with a clean part, a dirty one, and something to drop from both."""
+    """A job for a partition with a clean and a dirty part, both with records to remove."""
     for keys in ((b"a", b"b"), (b"c", b"d"), (b"e",)):
         memory_compactor.partition.append(batch(*keys))
     memory_compactor.roll()
@@ -45,7 +45,7 @@ def contents(partition: Any) -> dict[str, bytes]:
 
 
 def error_of(compactor: Any) -> Exception | None:
-    """What a pass ends with, if anything is wrong."""
+    """The errors of a pass."""
     try:
         compact(compactor.job(), compactor.partition.file_system)
     except (CorruptSegmentError, OSError) as error:
@@ -54,7 +54,7 @@ def error_of(compactor: Any) -> Exception | None:
 
 
 def refused(compactor: Any) -> CorruptSegmentError:
-    """The error that a pass ends with, which must change nothing."""
+    """The error of a pass, which must not change any file."""
     before = contents(compactor.partition)
     with pytest.raises(CorruptSegmentError) as caught:
         compact(compactor.job(), compactor.partition.file_system)
@@ -64,7 +64,7 @@ def refused(compactor: Any) -> CorruptSegmentError:
 
 
 def test_any_flipped_bit_stops_it_or_does_not_affect_readers(compactor: Any) -> None:
-    """Base offset (its first 8 bytes) and leader epoch are under no CRC: what is found of those is not all of it."""
+    """No CRC covers the base offset (the first 8 bytes) and the leader epoch, so not all damage to them is found."""
     partition = compactor.partition
     dice = random.Random(0)
     for segment in list(partition.log.segments)[:2]:

@@ -1,4 +1,4 @@
-"""Random histories, compacted again and again, beside a simple model."""
+"""Random histories, compacted repeatedly, compared with a simple model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOW = 1_700_000_000_000
 def test_readers_see_the_same_after_every_pass(
     memory_compactor: Any, real_compactor: Any, history: Any, seed: int
 ) -> None:
-    """And what stays is of each key just the latest record, once everything has settled."""
+    """In the end, only the latest record of each key remains."""
     compactor = real_compactor if seed % 8 == 0 else memory_compactor
     partition = compactor.partition
     events = history(seed)

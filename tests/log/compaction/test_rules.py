@@ -1,4 +1,4 @@
-"""What stays of a batch and what goes, rule by rule."""
+"""Which records of a batch are kept and removed, rule by rule."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def test_a_marker_is_kept_while_an_empty_batch_of_its_transaction_is_kept(compac
 
 
 def test_a_transaction_that_is_aborted_in_a_later_segment_is_known(compactor: Any) -> None:
-    """The marker lies where nothing is compacted yet."""
+    """The marker is in a part of the log that is not compacted yet."""
     append(compactor, batch((b"a", b"1")), produced(5, 0, (b"a", b"2"), transactional=True), batch((b"b", b"1")))
     compactor.roll()
     end_transaction(compactor, 5, commit=False)
