@@ -197,7 +197,7 @@ class Writer(ABC):
         """Raise `WrongError` unless all records are as they must be. Most writers check only records that are new since
         the last check."""
 
-    def check_again(self) -> None:  # noqa: B027 - the others look at everything each time
+    def check_again(self) -> None:  # noqa: B027 - other writers check all records each time
         """The next check begins at offset 0."""
 
 
@@ -328,7 +328,7 @@ class RetainedWriter(NumberedWriter):
 
     def check(self, reader: Reader, acknowledged: list[int]) -> None:
         for partition, last in enumerate(acknowledged):
-            # Retention may delete what is about to be read, and the reader begins again at the new start.
+            # Retention may delete records before they are read; then the reader restarts at the new log start.
             largest = -1
             for message in reader.read(self.topic, partition, 0):
                 number = int(message.value() or b"")
@@ -416,7 +416,7 @@ class TransactionalWriter(Writer):
         visible_aborted = set(found) & self.aborted
         if visible_aborted:
             raise WrongError(f"{self.topic}: the aborted transactions {sorted(visible_aborted)} can be read")
-        # The reader goes from one partition to the next, so the last transactions may be there in part.
+        # The reader reads one partition after the other, so it may see the last transactions in part.
         settled = max(committed, default=-1)
         for number in found:
             if number <= settled and found[number] != self._whole(number):
@@ -544,7 +544,7 @@ class KillRounds:
             writer.start()
         for number in range(1, rounds + 1):
             self._wait_all_write()
-            # The moment is the point of it: anywhere in what the server does. Nothing is waited for here.
+            # A random moment in the work of the server, not a wait for a condition.
             time.sleep(self._dice.random() * 0.3)
             self._broker.kill()
             acknowledged = [writer.snapshot() for writer in self.writers]

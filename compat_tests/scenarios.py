@@ -297,7 +297,7 @@ class ClientScenarios:
         wait_for_no_topic(bootstrap_servers, topic)
         assert topic not in client.topics()
         assert error_code(lambda: client.delete_topic(topic)) == "UNKNOWN_TOPIC_OR_PARTITION"
-        # The same name again is another topic: nothing is left of the first.
+        # A new topic of the same name: no data of the first one remains.
         client.create_topic(topic, 1)
         assert client.topics()[topic] == 1
         assert client.read(topic, 0) == []
@@ -381,7 +381,7 @@ class ClientScenarios:
         assert client.read(topic, 1) == []
         assert [each.offset for each in client.produce(topic, sent[:1])] == [20]
 
-    # A server that goes away
+    # A server that stops
 
     @pytest.fixture
     def client_of_own_server(self, own_server: Server) -> Iterator[Client]:

@@ -14,7 +14,7 @@ from moldau.conformance.runner import Runner
 from moldau.conformance.target import Target
 
 CASES = catalog.select(layers=[Layer.WIRE, Layer.CONTRACT])
-# CI's machine runs other tests beside it.
+# CI's machine runs other tests in parallel.
 PATIENCE = 4.0
 
 

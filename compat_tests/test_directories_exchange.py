@@ -196,7 +196,7 @@ class Ledger:
         topic = self._create(address, "assigned", {})
         metadata = {"range": subscription("assigned")}
         self._classic = ClassicMember(address, "classic", protocols=metadata, session_timeout_ms=60_000)
-        # It leads the group alone; assignments are by its id, which it is given while it joins.
+        # It is the only member and the leader; assignments use its id, which it receives during the join.
         self._classic.join()
         shares = {self._classic.member_id: assignment({"assigned": [0, 1]})}
         given = self._classic.sync(shares)

@@ -58,7 +58,7 @@ KINDS = {
         Quorum.STATIC, config={"log.dirs": "DIR/more,DIR/data", "metadata.log.dir": "DIR/data", "node.id": "3000"}
     ),
 }
-# Has what the others have singly, but for the initial controllers.
+# Combines the other kinds, except the initial controllers.
 OF_ALL_SORTS = "metadata in the second"
 
 

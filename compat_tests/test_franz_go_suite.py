@@ -30,7 +30,7 @@ CONFIG = {
     "group.consumer.heartbeat.interval.ms": "1000",
 }
 
-# The suite takes two minutes, and several times that beside other tests. The first of our tests waits for all of it.
+# The suite takes two minutes, and several times that in parallel with other tests. The first test waits for it.
 DEADLINE_S = 900
 pytestmark = [pytest.mark.full, pytest.mark.timeout(DEADLINE_S + 100)]
 

@@ -80,7 +80,7 @@ def test_a_static_member_returns_without_a_rebalance(kind: Kind, new_group: NewG
         pytest.skip(kind.without_static)
     group = new_group(LONG_SESSION_MS)
     group.produce(20)
-    # Not the first, which leads a classic group: there are clients whose leader asks for a rebalance when it returns.
+    # Not the first member, the leader of a classic group: some clients request a rebalance when the leader returns.
     others = [group.start(f"other-{number}", instance_id=f"instance-{number + 1}") for number in range(2)]
     group.wait_stable(*others)
     static = group.start("static", instance_id="instance-0")

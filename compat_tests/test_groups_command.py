@@ -52,7 +52,7 @@ def reset(*how: str, group: str = "simple", what: str = "--all-topics", execute:
 
 OFFSETS = ["--describe", "--group", "simple", "--offsets"]
 
-# Their order counts: each begins with what the one before has left.
+# Their order matters: each begins with the state after the previous one.
 COMMANDS: dict[str, list[str]] = {
     "list": ["--list"],
     "list by state": ["--list", "--state"],
@@ -142,7 +142,7 @@ class Scene:
             for partition in range(partitions):
                 times = [Record(timestamp=T0 + n, value=b"-") for n in range(5)]
                 assert w.produce(self._wire, name, build_batch(times), partition=partition).error_code == 0
-        # What is before its beginning cannot be reset to.
+        # A reset to an offset before its beginning is impossible.
         old = DeleteRecordsPartition(partition_index=0, offset=2)
         request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="trimmed", partitions=[old])], timeout_ms=10_000)
         assert self._wire.call(request, 2).topics[0].partitions[0].error_code == 0

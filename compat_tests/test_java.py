@@ -50,7 +50,7 @@ def test_create_topic_with_assignment(java: JavaClient, topic_name: Callable[[],
     topic = topic_name()
     created = java.call("create_topic_with_assignment", topic=topic, partition=0, assignment=[[broker_id], [broker_id]])
     assert (created["partitions"], created["replication_factor"]) == (2, 1)
-    assert created["configs"] > 20  # the answer carries the configs that the topic now has (KIP-525)
+    assert created["configs"] > 20  # the response contains the configs of the topic (KIP-525)
 
 
 @pytest.mark.parametrize("assignment", [[[987]], [[0, 0]], [[]]], ids=["unknown broker", "twice the same", "none"])

@@ -134,7 +134,7 @@ def test_policies(wire: WireClient, make_topic: MakeTopic) -> None:
     for topic in topics.values():
         write(wire, topic, 2 * HOUR_MS, HOUR_MS)
     probe = make_topic({**old, "cleanup.policy": "delete"})
-    for _ in range(3):  # looks at all of them, and more than one
+    for _ in range(3):  # checks all of them, more than once
         write(wire, probe, HOUR_MS)
         wait_for_start(wire, probe, position(wire, probe, LATEST)[0])
     assert [position(wire, topics[policy], EARLIEST)[0] for policy in ("compact", "")] == [0, 0]

@@ -92,7 +92,7 @@ def test_open_transactions_are_not_read(client: Transactors, wire: WireClient, n
     assert client.read(topic) == {topic: {0: ["a"], 1: []}}
     assert client.read(topic, committed=False) == {topic: {0: ["a", "b"], 1: []}}
     producer.commit()
-    # Its answer does not wait for the markers.
+    # The response does not wait for the markers.
     wait_until(lambda: describe(wire, topic).transaction_state == "CompleteCommit", "the markers")
     assert client.read(topic) == {topic: {0: ["a", "b"], 1: []}}
 
@@ -140,7 +140,7 @@ def test_consume_transform_produce(client: Transactors, wire: WireClient, new_to
     assert offsets() == {0: -1, 1: -1}
     pipe.commit()
     wait_until(lambda: -1 not in offsets().values(), "the offsets")
-    # Clients differ in whether they have seen the markers and what was aborted, which end at 12.
+    # Clients differ in whether their position includes the markers and the aborted records, which end at 12.
     assert all(5 <= offset <= 12 for offset in offsets().values()), offsets()
     piped = [f"{number}-piped" for number in range(5)]
     wait_until(lambda: client.read(target) == {target: {0: piped, 1: piped}}, "the piped records")
@@ -163,7 +163,7 @@ def test_a_zombie_is_fenced(client: Transactors, new_topic: Callable[[], str]) -
     successor.begin()
     successor.produce(topic, 0, "kept")
     successor.commit()
-    # Not before the end: there are clients that ask for another epoch then, and that aborts what is open.
+    # Not before the end: some clients then request a new epoch, which aborts the open transaction.
     assert zombie.refusal(lambda: zombie.produce(topic, 0, "zombie")) == FENCED
     wait_until(lambda: client.read(topic) == {topic: {0: ["kept"], 1: []}}, "the records of the successor")
     assert client.read(topic, committed=False) == {topic: {0: ["lost", "kept"], 1: []}}
@@ -278,7 +278,7 @@ def survivors(restartable_transaction_server: Server) -> Iterator[dict[str, Surv
         revive()
         all_do(lambda each: each.write("before-2"))
         all_do(lambda each: each.commit(["before-1", "before-2"]))
-        # Right after the answer, once to a commit and once to an abort.
+        # Right after the response, once to a commit and once to an abort.
         all_do(lambda each: each.producer.begin())
         all_do(lambda each: each.write("after"))
         all_do(lambda each: each.commit(["after"]))
@@ -288,7 +288,7 @@ def survivors(restartable_transaction_server: Server) -> Iterator[dict[str, Surv
         server.kill()
         revive()
 
-        # While all are being answered.
+        # During the requests.
         def die_in(delay: float) -> None:
             time.sleep(delay)
             server.kill()

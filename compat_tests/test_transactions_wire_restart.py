@@ -142,7 +142,7 @@ def before(restartable_transaction_server: Server) -> Iterator[Before]:
         yield Before(wire, topics, opened)
 
 
-# -- what had not ended --
+# -- open transactions --
 
 
 @pytest.mark.usefixtures("markers_after_death")
@@ -154,7 +154,7 @@ def test_a_transaction_that_timed_out_during_the_restart(before: Before) -> None
     assert producer.produce(topic, b"late") == "INVALID_PRODUCER_EPOCH"
 
 
-# -- what had been decided --
+# -- decided transactions --
 
 
 @pytest.mark.usefixtures("markers_after_death")

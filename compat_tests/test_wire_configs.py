@@ -42,7 +42,7 @@ UNKNOWN_TYPE = 0
 LISTENER = "listener.name.other."
 CLASSES = {"ssl.engine.factory.class": "org.apache.kafka.common.security.ssl.DefaultSslEngineFactory"}
 SAMPLES = {ConfigType.BOOLEAN: "true", ConfigType.INT: "1", ConfigType.LONG: "1"}
-# Only what fits the running server is accepted for these.
+# For these, only values that fit the running server are accepted.
 AS_IT_IS = ("listeners", "listener.security.protocol.map")
 # Depends on the feature eligible.leader.replicas.version, which Moldau does not finalize automatically.
 LEFT_OUT = "min.insync.replicas"
@@ -82,7 +82,7 @@ def update_answers(wire: WireClient, own: str) -> dict[str, list[str]]:
             for scope in (own, ALL_BROKERS)
         ]
         outcomes.setdefault(" ".join(answers), []).append(setting.name)
-        # AlterConfigs has to name what must not be deleted.
+        # AlterConfigs must contain all configs that must not be deleted.
         kept = {LEFT_OUT: "1"}
         replaced = [
             replace(wire, BROKER, scope, {setting.name: value, **more}, validate_only=True)
@@ -103,7 +103,7 @@ def source_of(wire: WireClient, scope: str, name: str) -> int | None:
     return None if found is None else found[1]
 
 
-# What is described of settings outside the table
+# Descriptions of settings outside the table
 
 LONG, INT, STRING, PASSWORD = 5, 3, 2, 9
 THROTTLE = "leader.replication.throttled.rate"

@@ -69,7 +69,7 @@ def test_automatic_creation(new_server: Callable[..., AbstractContextManager[Ser
                 return found if found.error_code == 0 and found.partitions else None
 
             assert len(wait_until(created, name).partitions) == 2
-            # Not an empty topic, not an internal error: clients ask again after these.
+            # Not an empty topic, not an internal error: clients retry after these.
             assert codes <= {0, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
         (invalid,) = ask("not a name!")
         assert invalid.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -336,7 +336,7 @@ def update_version(wire: WireClient, level: int, upgrade_type: int) -> str:
     return error
 
 
-# -- what a partition shows --
+# -- the view of a reader --
 
 
 class Stored(NamedTuple):

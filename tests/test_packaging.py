@@ -23,7 +23,7 @@ LISTED = set(PROJECT["tool"]["setuptools"]["packages"])
 NOT_PACKAGED = {"compat_tests", "docs", "examples", "tests"}
 """Folders, wherever they are."""
 
-# In an environment with the wheel, the tests run from a copy that has no packages beside it.
+# In an environment with the wheel, the tests run from a copy without the packages.
 in_checkout = pytest.mark.skipif(not (ROOT / "protocol").is_dir(), reason="looks at the folders of a checkout")
 with_wheel = pytest.mark.skipif(
     os.environ.get("MOLDAU_INSTALLED_WHEEL") != "1", reason="runs where the wheel is installed (tox -e wheel)"

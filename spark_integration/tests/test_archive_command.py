@@ -109,7 +109,7 @@ def test_values_are_parsed_as_avro(
     header = b"\x00\x00\x00\x00\x07"
     order = zigzag(5) + zigzag(1) + zigzag(6) + b"Prague"
     no_city = zigzag(6) + zigzag(0)
-    too_long = zigzag(1) + zigzag(1) + b"\xfe\xff\xff\xff\x0f"  # its length says that it has 2 GB
+    too_long = zigzag(1) + zigzag(1) + b"\xfe\xff\xff\xff\x0f"  # its length field claims 2 GB
     unfit = [order, header + order[:-1], header, b"", header + too_long]
     client.produce(topic, [Record(value) for value in (header + order, header + no_city, *unfit, None)])
     (tmp_path / "order.avsc").write_text(json.dumps(AVRO))

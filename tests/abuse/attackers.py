@@ -50,7 +50,7 @@ def connections(address: str, count: int) -> Iterator[list[socket.socket]]:
     """Open connections, closed at the end of the block."""
     opened: list[socket.socket] = []
     try:
-        opened.extend(connect(address) for _ in range(count))  # what was opened stays, if one fails
+        opened.extend(connect(address) for _ in range(count))  # if one fails, the others remain open
         yield opened
     finally:
         for each in opened:

@@ -206,12 +206,12 @@ class Target:
         else:
             try:
                 serves_a_client(self.address)
-            except Exception as failure:  # noqa: BLE001 - one fault beside others
+            except Exception as failure:  # noqa: BLE001 - one fault in addition to others
                 self.faults.append(f"a client is not served afterwards: {failure!r}")
             self.children_seen |= set(descendants(self.pid))
             try:
                 self.broker.stop()
-            except Exception as failure:  # noqa: BLE001 - one fault beside others
+            except Exception as failure:  # noqa: BLE001 - one fault in addition to others
                 self.faults.append(f"the server does not stop cleanly: {failure}")
         left = [child for child in self.children_seen if Path(f"/proc/{child}").exists()]
         if left:

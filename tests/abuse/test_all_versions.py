@@ -24,7 +24,7 @@ def first_requests(dice: random.Random) -> list[bytes]:
     for api in APIS:
         request = request_class(api.key)()
         if isinstance(request, ProduceRequest):
-            request.acks = 1  # by default, 0: no answer
+            request.acks = 1  # by default, 0: no response
         versions = range(max(api.min_version, api.lowest_served), api.max_version + 1)
         made += [attackers.frame(request, version) for version in versions]
     dice.shuffle(made)

@@ -220,7 +220,7 @@ def test_waiting_fetches(target: Target, long: bool) -> None:
         )  # with one more, the server would stop reading and not notice the disconnect
     )
     with (
-        # What is left are pages of Python's allocator that are partly used: 54 to 82 MB after 99,000 fetches.
+        # The remainder is partly used pages of Python's allocator: 54 to 82 MB after 99,000 fetches.
         target.attack(f"{count * (MAX_IN_FLIGHT - 1)} fetches that wait", kept_bytes=96 * MEGABYTE),
         attackers.connections(target.address, count) as opened,
     ):

@@ -29,7 +29,7 @@ from ..server.conftest import RunningServer
 from . import attackers
 
 COUNT = 300
-# The limit for what a round leaves, for each connection or request: less than one block.
+# The limit for the remaining blocks of a round, for each connection or request: less than one block.
 BLOCKS_KEPT = COUNT // 3
 ROUNDS = 6
 

@@ -54,7 +54,7 @@ def test_a_crowd_detects_a_response(broker: Broker, wire: WireClient) -> None:
     with Crowd(broker.bootstrap_servers, 5, API_VERSIONS, lambda _number: waiting) as crowd:
         crowd.check()
         produce(wire, topic, load.batch_of(1, 10))
-        # The producer's answer leaves before those to the consumers, and nothing says when these have arrived.
+        # The producer's response is sent before those to the consumers, whose arrival cannot be observed.
         wait_until(lambda: crowd.answered() == 5, "the responses to all consumers", pause=0.001)
         with pytest.raises(CrowdError, match="5 of 5"):
             crowd.check()
@@ -74,7 +74,7 @@ def test_a_reader_follows_the_log(broker: Broker, wire: WireClient) -> None:
         reader.offset = 300
         assert reader.read() == (offsets[0] // 300) * len(batch)
     assert all(offset % 300 == 0 for offset in offsets)
-    assert len(offsets) > 1  # several batches fit into an answer, but not all of them
+    assert len(offsets) > 1  # several batches fit into a response, but not all of them
     assert size == batches * len(batch)
 
 

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the benchmarks 
 
 ROWS = [row for row in all_rows() if row.group == GROUP]
 
-# What may be none in so little time.
+# Values that may be zero in such a short time.
 MAY_BE_NONE = ("refused_meanwhile", "seconds_to_join")
 
 

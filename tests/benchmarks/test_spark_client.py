@@ -34,7 +34,7 @@ for number, line in enumerate(sys.stdin, 1):
     print(json.dumps({"records": number, "bytes": os.getpid(), "seconds": 0.5}), flush=True)
 """
 
-# Answers with the job that it was given, as a failure.
+# Responds with its job, as a failure.
 REFUSING = """
 import json, sys
 for line in sys.stdin:

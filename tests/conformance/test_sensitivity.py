@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 # A mutation may make a case wait for its deadline, which is short: most cases take milliseconds against this server.
 PATIENCE = 0.1
-# CI's machine runs other tests beside it.
+# CI's machine runs other tests in parallel.
 PATIENCE_WITHOUT_DEFECT = 4.0
 # One of this many mutations, in each area, is in `make test`; the full run has all of them.
 IN_EACH_RUN = 8

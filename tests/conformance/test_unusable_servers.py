@@ -112,7 +112,7 @@ def says(data: bytes) -> Callable[[socket.socket], None]:
         (says(b"\0\0\0\x05\0\0\0\x01"), "not a Kafka server"),
         (says(b"\0\0\0\x0a\0\0\0\0\0\0\0\0\0\x09"), "not a response to ApiVersions"),
         (says(b"\0\0\0\x0a\0\0\0\0\0\0\0\0\0\0"), "lists no APIs"),
-        # Some servers send bytes after the response, which cases report; the reason is what the response says.
+        # Some servers send bytes after the response, which cases report; the reason is in the response.
         (says(b"\0\0\0\x0b\0\0\0\0\0\0\0\0\0\0\x07"), "lists no APIs"),
         (says(b"SSH-2.0-OpenSSH_9.2\r\n"), "an SSH server"),
         (says(b"\x15\x03\x01\0\x02\x02\x46"), "a TLS listener. Use --tls."),

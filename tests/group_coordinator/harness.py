@@ -4,8 +4,9 @@
     caller = coordinator.send(HeartbeatRequest(group_id="g", ...), api_version=4)
     assert caller.response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
-`send` is one turn of the loop: decide, append, replay, answer. `advance` moves the clock from deadline to deadline.
-`restart` throws the state away and loads it from the log, byte for byte. Nothing sleeps, and nothing is random.
+`send` is one iteration of the loop: decide, append, replay, respond. `advance` moves the clock from deadline to
+deadline. `restart` discards the state and loads it from the log, byte for byte. It does not sleep, and uses no random
+numbers.
 """
 
 from __future__ import annotations

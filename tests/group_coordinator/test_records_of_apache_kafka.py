@@ -396,7 +396,7 @@ def test_the_same_commits_make_the_same_records(known: Known) -> None:
     ours: list[Record] = []
     for version, request in known.simple_commits:
         topic = request.topics[0]
-        # What the server does for every version.
+        # The commits of every version.
         topic.name = topic.name or "t"
         topic.topic_id = known.topic_ids[topic.name]
         caller: Any = Caller(version)

@@ -143,7 +143,7 @@ def begin_transactions(wire: WireClient) -> tuple[Producer, Producer, Producer]:
     ended.begin(wire)
     ended.commit_offsets(wire, "committed", {1: 20})
     ended.end(wire, committed=False)
-    ended.begin(wire)  # once it has its answer, the markers are written
+    ended.begin(wire)  # after the response, the markers are written
     opened = Producer("open").begin(wire)
     opened.commit_offsets(wire, "committed", {2: 30})
     opened.commit_offsets(wire, "committed", {0: 31, 2: 32})

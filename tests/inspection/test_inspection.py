@@ -32,7 +32,7 @@ def test_a_directory_that_was_left_cleanly(directory: Any) -> None:
     assert report.totals.bytes == sum(len(data) for path, data in files_of(directory).items() if path.endswith(".log"))
 
 
-# What is changed without being noticed would have to be without meaning:
+# Undetected changes must be in bytes without meaning:
 
 
 def has_no_meaning(path: str, before: Any, after: Any) -> str | None:
@@ -152,7 +152,7 @@ def test_files_that_changed_places(directory: Any) -> None:
 
 def test_missing_files(directory: Any) -> None:
     # The bootstrap is read while the metadata log is empty, and the voters of the first snapshot are in the log too.
-    # What one snapshot of producers says, the one before and the batches say too.
+    # The content of a producer snapshot also follows from the previous one and the batches.
     without_meaning = (".lock", "/bootstrap.checkpoint", "/00000000000000000000-0000000000.checkpoint", ".snapshot")
     for path in files_of(directory):
         changed = MemoryFileSystem(recording=False)

@@ -82,7 +82,7 @@ def test_data_derived_from_the_batches_is_rebuilt(directory: Any, seed: int, cap
     changed = change_what_is_made_from_the_batches(directory, random.Random(seed))
     work = repair(directory)
     left = [finding for finding in inspect(directory, [DIRECTORY]).findings if finding.severity is not Severity.NOTE]
-    # A topic id that can be read may be right, and the directory that of another topic: that is for people to say.
+    # A readable topic id may be correct, and the directory that of another topic. The user must decide this.
     others = [finding for finding in left if "an older topic of this name" in finding.text]
     assert left == others, (changed, [action.text for action in work.done])
     assert {topic: batches_of(directory, topic) for topic in TOPICS} == before
@@ -110,7 +110,7 @@ def test_damaged_logs_are_truncated_only_on_request(
 
     repair(directory, truncate=True)
     report = inspect(directory, [DIRECTORY])
-    # Batches that are gone without a trace cannot be brought back; everything else is well again.
+    # Batches that are lost without a trace cannot be restored; all other damage is repaired.
     assert all("are missing" in finding.text for finding in report.findings if finding.severity is not Severity.NOTE)
     for topic, all_batches in before.items():
         found = batches_of(directory, topic)

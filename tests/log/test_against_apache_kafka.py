@@ -143,7 +143,7 @@ def test_the_same_appends_make_the_same_files(kafka: Any, ours: Any, tmp_path: P
     for start in range(0, ours.log.log_end_offset, 41):
         for end in (start + 10, ours.log.log_end_offset):
             aborted = [" ".join(map(str, found[:3])) for found in ours.log.aborted_transactions(start, end)]
-            # This method of Apache Kafka's goes back to the log start; its fetches leave out what ended before them.
+            # This method of Apache Kafka begins at the log start; its fetches omit transactions that ended before them.
             theirs_too = [line for line in kafka.ask_lines("aborted", start, end) if int(line.split()[2]) >= start]
             assert aborted == theirs_too
     kafka.close()
@@ -399,7 +399,7 @@ class Transactions:
 
     def verify(self) -> tuple[str, str]:
         producer_id, epoch, sequence = self._producer()
-        if producer_id == 4:  # for its plain batches nothing may hang on what is verified
+        if producer_id == 4:  # its plain batches must not depend on verifications
             sequence = 2**31 - 1
         epoch_per_transaction = producer_id % 2 == 1
         try:
@@ -599,7 +599,7 @@ def test_old_segments_are_those_of_apache_kafka(kafka: Any, ours: Any, tmp_path:
         assert describe(ours.log, ours.records()) == kafka.ask_lines("describe")
     kafka.close()
     ours.log.close(NOW)
-    if ours.log.segments.active.on_disk:  # without an append we make no files, unless all others have gone
+    if ours.log.segments.active.on_disk:  # without an append, Moldau creates no files unless all others were deleted
         left = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
         assert sorted(files(ours.directory, *left)) == sorted(files(theirs, *left))
     # ... and each continues at the offset of the other, though there may be no record left.

@@ -88,7 +88,7 @@ def test_the_first_append_creates_the_files(partition: Any, batch: Batch) -> Non
     assert partition.names() == [f"00000000000000000000.{kind}" for kind in ("index", "log", "timeindex")]
 
 
-# What is refused
+# Rejections
 
 
 @pytest.mark.parametrize(
@@ -651,7 +651,7 @@ def test_any_bytes_are_accepted_or_refused_with_a_documented_error(
         except KafkaError as error:
             refused = error.code
         assert refused is None or (refused in DOCUMENTED and log.log_end_offset == before)
-    # Whatever was accepted can be found again, by walking over the batches.
+    # All accepted batches can be found by iterating over the log.
     end = log.log_start_offset
     for batch in log.batches(log.log_start_offset):
         assert batch.has_valid_crc()
@@ -678,7 +678,7 @@ def plain(partition: Any, batches: list[bytes]) -> list[int]:
 
 def test_plain_batches_are_appended_together_as_if_one_by_one(partition: Any, batch: Batch) -> None:
     batches = [batch(b"a", b"b"), batch(b"c", timestamp=NOW + 1), batch(*[b"d" * 500] * 20), batch(b"e")]
-    assert plain(partition, batches[:1]) == [0]  # the first of a segment goes alone
+    assert plain(partition, batches[:1]) == [0]  # the first batch of a segment is written separately
     assert plain(partition, batches[1:]) == [2, 3, 23]
     assert partition.values() == [b"a", b"b", b"c", *[b"d" * 500] * 20, b"e"]
     stored = partition.log.segments.active

@@ -157,7 +157,7 @@ def test_reading_of_a_closed_file_fails(disk: Disk) -> None:
         file.read_cached(0, bytearray(10))
 
 
-# The real file system, if it cannot report what is cached
+# The real file system, if it cannot report cached ranges
 
 
 @pytest.fixture
@@ -321,7 +321,7 @@ def test_the_end_of_the_log_is_found_in_memory(memory_partition: Any, batch: Cal
     found.records.release()
 
 
-# What a reader will want next
+# Read-ahead
 
 
 def path_of(file_range: FileRange) -> str:
@@ -372,7 +372,7 @@ def test_a_reader_does_not_overtake_the_read_ahead(range_of: Callable[[int, int]
     assert pages(second.ahead(6 * PAGE, 20 * PAGE)) == (25, 11)  # from where it was to page 16 + 20
     assert second.ahead(9 * PAGE, 20 * PAGE) is None
     assert pages(range_of(60, 10).ahead(10 * PAGE, 20 * PAGE)) == (70, 20)  # another reader, or a faster one
-    assert range_of(0, 5).ahead(0, 20 * PAGE) is None  # one who comes later finds it in memory
+    assert range_of(0, 5).ahead(0, 20 * PAGE) is None  # a later reader finds it in memory
 
 
 def test_bytes_after_cold_bytes_are_read_by_a_thread_before_they_count_as_cached(

@@ -274,7 +274,7 @@ def test_an_offline_or_deleted_log_rejects_the_result(compacted: Partition) -> N
     assert leftovers(compacted), "its files are no longer touched; the next startup removes them"
 
 
-# What may go wrong
+# Failures
 
 
 def fails(file_system: MemoryFileSystem, operation: str, number: int, error: int) -> None:
@@ -444,7 +444,7 @@ def test_a_crash_at_each_change_of_a_pass_leaves_the_old_or_the_new_segments(see
         partition.file_system.operations_left = None
         partition.open(clean=False, recovery_point=partition.log.flushed_offset)
         check_between(partition, before, after)
-        # The next pass comes to the same end.
+        # The next pass has the same result.
         compact_whole(partition)
         assert kept(partition) == after
         if through:
@@ -586,7 +586,7 @@ class CompactedHistory:
         end = self.promised_end = self.log.log_end_offset
         self.acknowledged = {offset: record for offset, record in self.acknowledged.items() if offset < end}
         self.aborted = {offset for offset in self.aborted if offset < end}
-        # A transaction whose marker was lost, or never came: it is aborted now.
+        # A transaction whose marker was lost or never written is aborted now.
         first = self.log.first_unstable_offset()
         self.undecided = []
         for entry in self.log.producers:

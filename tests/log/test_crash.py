@@ -64,7 +64,7 @@ class History:
         self.acknowledged: list[Batch] = []
         self.in_flight: Batch | None = None
         self.cut_in_flight: int | None = None
-        self.durable_end = 0  # the end of what was acknowledged as flushed
+        self.durable_end = 0  # the end of the records that were acknowledged as flushed
         self.recovery_point = 0  # as the checkpoint on disk has it
         self.log_start_offset = 0  # as the checkpoint on disk has it
         self.leader_epoch = 0
@@ -275,7 +275,7 @@ def check_agreement(log: Log) -> None:
             assert log.epoch_of(max(batch.base_offset, log.log_start_offset)) == batch.partition_leader_epoch
     assert end == log.log_end_offset
     for known in producers:
-        # The log may know more, of records that are deleted, and never anything else.
+        # The log may have more state, of deleted records, but no other.
         entry = log.producers.producers[known.producer_id]
         assert entry.epoch == known.epoch
         assert not known.batches or entry.batches[-1] == known.batches[-1]

@@ -249,7 +249,7 @@ def test_on_a_compacted_topic_gaps_between_segments_are_no_loss(
         partition.log.append_as_follower(data, now_ms=NOW, leader_epoch=1)
         partition.log.roll(NOW)
     partition.log.close(NOW)
-    # What compaction leaves: the end of the second segment, offsets 11 to 14, is gone.
+    # A result of compaction: the end of the second segment, offsets 11 to 14, is missing.
     for kind in ("log", "index", "timeindex"):
         partition.file_system.rename(partition.path(f"{11:020d}.{kind}"), partition.path(f"{15:020d}.{kind}"))
     partition.configure(cleanup_policy=("compact",))
@@ -367,7 +367,7 @@ def test_the_index_of_aborted_transactions_is_rebuilt(partition: Any, producer_b
         assert partition.log.first_unstable_offset() == 3
 
 
-# What lies about
+# Leftover files
 
 
 @pytest.mark.parametrize("clean", [True, False])

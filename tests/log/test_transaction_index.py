@@ -142,7 +142,7 @@ class Consumer:
 
     def __init__(self, log: Log) -> None:
         self.log = log
-        self.counts: list[int] = []  # how many aborted transactions each answer named
+        self.counts: list[int] = []  # the number of aborted transactions in each response
 
     def values(self, start: int, last_stable_offset: int, max_bytes: int) -> Iterator[bytes | None]:
         offset = start

@@ -108,7 +108,7 @@ def test_every_heartbeat_in_every_state(
             after = SHUTTING_DOWN
         elif want_fence:
             after = FENCED
-    elif not leads:  # the other broker has applied everything, so this one may stop
+    elif not leads:  # the other broker has applied all records, so this one may stop
         after, stops = FENCED, True
 
     response, records = beat(

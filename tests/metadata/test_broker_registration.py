@@ -208,7 +208,7 @@ def test_a_new_incarnation_leaves_the_partitions_of_the_earlier_one(
     cluster.create("a", 2, 2)
     _, records = do(cluster, sessions, asks())
     assert [type(each.record) for each in records[:-1]] == [PartitionChangeRecord] * 2
-    assert isinstance(records[-1].record, RegisterBrokerRecord)  # last, so that nothing of it is visible before
+    assert isinstance(records[-1].record, RegisterBrokerRecord)  # last, so that no earlier record makes it visible
     assert sessions.required_offset(2, cluster.image.brokers[2].epoch) == cluster.image.offset
     for index in (0, 1):
         partition = cluster.image.partition("a", index)

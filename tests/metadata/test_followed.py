@@ -161,7 +161,7 @@ def test_a_restart_continues_at_the_end_of_the_copy() -> None:
     second = follow(files)
     assert second.log.log_end_offset == end
     assert second.observer.epoch == controller.metadata.log.latest_epoch
-    assert not second.image.topics_by_name  # what of the copy is committed is unknown
+    assert not second.image.topics_by_name  # the committed part of the copy is unknown
     catch_up(controller, second)
     assert same(second.image, controller)
 

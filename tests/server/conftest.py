@@ -42,7 +42,7 @@ class RunningServer:
         file_system: FileSystem | None = None,
     ) -> None:
         self.log_dirs = [str(directory) for directory in log_dirs]
-        # Retention deletes records only when a test asks for it, whatever their timestamps are.
+        # Retention deletes records only when a test requests it, whatever their timestamps are.
         defaults = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.initial.task.delay.ms": "604800000"}
         self.config = defaults | dict(config or {})
         self.clock = MovableClock()

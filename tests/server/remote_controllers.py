@@ -80,7 +80,7 @@ class Host:
         future, work = self.jobs.popleft()
         try:
             future.set_result(work())
-        except Exception as error:  # noqa: BLE001 - for the one who waits, as in a thread
+        except Exception as error:  # noqa: BLE001 - raised in the waiting caller, as from a thread
             future.set_exception(error)
 
     def run(self) -> None:

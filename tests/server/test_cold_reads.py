@@ -343,7 +343,7 @@ def test_other_clients_are_served_while_a_fetch_waits_for_its_index(reopened: Ru
     disk.go.clear()
     with reopened.wire() as reader, reopened.wire() as other:
         send_fetch(reader, "t", 100)
-        reader.send(produce_request("t", batch(b"behind it")), 9)  # served, and answered in order
+        reader.send(produce_request("t", batch(b"behind it")), 9)  # served, and the responses are in order
         wait_for_thread(reopened)
         assert produce(other, "t", batch(b"x")).base_offset in (300, 301)
         disk.go.set()

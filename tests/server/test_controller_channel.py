@@ -212,7 +212,7 @@ class Forwarding(Channel):
         self.follow(101)
 
     def begin(self, request: Request, version: int, origin: Origin | None = None) -> list[Any]:
-        """The response or the error of a request, when it is there."""
+        """The response or the error of a request, after its completion."""
         result: list[Any] = []
 
         def steps() -> Any:

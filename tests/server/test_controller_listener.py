@@ -70,7 +70,7 @@ def wire(controller: Controller) -> Iterator[WireClient]:
 
 @dataclass
 class FakeBroker:
-    """A broker that registers and sends heartbeats, and does nothing else."""
+    """A broker that only registers and sends heartbeats."""
 
     wire: WireClient
     cluster_id: str

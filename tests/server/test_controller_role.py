@@ -243,7 +243,7 @@ def test_the_broker_serves_while_the_controller_restarts(
     apache: ApacheBroker, moldau: Broker, controller: Controller, end: str
 ) -> None:
     topic = create(apache.bootstrap_servers)
-    # The producer may ask Moldau for the topic.
+    # The producer may request the topic from Moldau.
     wait_until(lambda: leaders(moldau.bootstrap_servers).get(topic) == BROKER)
     getattr(controller, end)()
     # An idempotent producer needs an id, and the broker may have used up its block.

@@ -325,7 +325,7 @@ def test_a_server_stops_while_a_batch_is_read(server: RunningServer) -> None:
         os.kill(pid, 0)
 
 
-# -- rejected batches leave nothing behind -----------------------------------------------------------------------------
+# -- rejected batches release their memory -----------------------------------------------------------------------------
 
 
 class Tracked(bytearray):

@@ -1,4 +1,4 @@
-"""Reports of the log directories of replicas: their size, their repetition, and what they leave out."""
+"""Reports of the log directories of replicas: their size, their repetition, and the replicas that they omit."""
 
 from collections import deque
 from collections.abc import Callable

@@ -175,7 +175,7 @@ def test_an_append_is_not_visible_before_it_is_durable(
 ) -> None:
     disk.block("/a/t-0")
     with server.wire() as producer, server.wire() as wire:
-        # Of equal timestamps the first record's offset is the answer to -3, and both records may be of one millisecond.
+        # The result for -3 is the first of equal timestamps, and both records may be of the same millisecond.
         later_ms = int(time.time() * 1000) + 1_000
         second = build_batch([Record(timestamp=later_ms, key=None, value=b"second")])
         producer.send(produce_request(topic, second, acks=acks), 9)

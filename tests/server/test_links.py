@@ -40,7 +40,7 @@ VERSIONS = Versions(0, 13)
 
 
 class ScriptedPeer:
-    """The other end of a connection: decodes requests, and responds when the test says so."""
+    """The other end of a connection: decodes requests, and responds when the test calls it."""
 
     def __init__(self, end: MemoryEnd) -> None:
         self.end = end
@@ -121,7 +121,7 @@ class Simulation:
             self.run()
 
     def connect(self) -> ScriptedPeer:
-        """Let the link connect to a peer, which knows what the link sends."""
+        """Let the link connect to a peer that records its requests."""
         self.listen()
         self.send()
         self.run()

@@ -484,7 +484,7 @@ def test_large_responses_are_created_at_the_rate_at_which_they_are_read(fixture:
         fixture.wait_until(lambda: any(c._waits_for & PEER for c in fixture.network.connections))
         (connection,) = fixture.network.connections
         assert fixture.call(lambda: connection._sending.bytes_in_memory()) <= ROUND_BYTES + 1_000_004
-        assert len(fixture.dispatcher.frames) < 50  # what the buffers of the sockets can hold
+        assert len(fixture.dispatcher.frames) < 50  # the capacity of the sockets' buffers
         for _ in range(300):
             assert len(receive(sock)) == 1_000_000
 

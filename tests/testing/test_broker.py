@@ -1,4 +1,4 @@
-"""A test's broker: what it promises to the tests of other people."""
+"""The broker for tests: its guarantees to the tests of users."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_killed_broker_restarts_with_address_and_topics() -> None:
 
 def test_a_broker_that_somebody_else_killed_can_be_started_again() -> None:
     with Broker() as broker:
-        pid = broker.pid  # it is an error to ask for it when the process has ended
+        pid = broker.pid  # querying it after the end of the process is an error
         os.kill(pid, signal.SIGKILL)
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
@@ -228,7 +228,7 @@ def test_the_log_is_kept_over_restarts() -> None:
 
 
 def test_it_dies_with_the_process_that_started_it() -> None:
-    """However that ends: here by SIGKILL, after which nothing of it can clean up."""
+    """Also if the process ends by SIGKILL, after which it cannot clean up."""
     program = (
         "import sys, moldau.testing\n"
         "broker = moldau.testing.Broker().start()\n"

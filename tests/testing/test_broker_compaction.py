@@ -47,7 +47,7 @@ def write(broker: Broker, *pairs: tuple[bytes, bytes | None], **config: str | in
 
 
 def read(broker: Broker) -> Found:
-    """What a consumer that reads only what was committed finds, from the beginning to the end."""
+    """The committed records of the partition, as a consumer reads them."""
     consumer = Consumer(
         {"bootstrap.servers": broker.bootstrap_servers, "group.id": "reader", "enable.partition.eof": True}
     )
@@ -305,7 +305,7 @@ def test_a_pass_that_is_under_way_ends_with_the_server_and_with_the_topic(way: s
 @on_linux
 @pytest.mark.slow
 def test_a_worker_that_is_stopped_does_not_outlive_its_server() -> None:
-    """It does not see the end of its input; and could go on later, beside another server."""
+    """It does not notice the end of its input, and could continue later, next to another server."""
     with Broker(config={"log.cleaner.backoff.ms": 3_600_000}) as broker:
         fill(broker)
         broker.config |= {"log.cleaner.backoff.ms": 1, "log.cleaner.io.max.bytes.per.second": 2_000_000}

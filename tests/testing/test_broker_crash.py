@@ -40,7 +40,7 @@ def append(broker: Broker, topic: str, *values: bytes) -> None:
 
 
 def read(broker: Broker, topic: str) -> list[bytes | None]:
-    """What can be seen. What has to be flushed first can be seen a little later."""
+    """The visible records. Records that must be flushed first become visible a little later."""
     with WireClient(broker.bootstrap_servers) as wire:
         answer = fetch(wire, topic, max_wait_ms=10_000 if topic == DURABLE else 0)
     assert answer.error_code == ErrorCode.NONE

@@ -1,4 +1,4 @@
-"""What a test's broker promises about groups: tests wait for them and end their sessions without a sleep."""
+"""The guarantees of the broker for tests about groups: tests wait for them and expire sessions without a sleep."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Member:
         self.member_id = ""
 
     def join(self) -> None:
-        """Join an empty group, without what the leader has to say."""
+        """Join an empty group, without the assignment of the leader."""
         request = JoinGroupRequest(
             group_id="g",
             session_timeout_ms=60_000,
@@ -81,7 +81,7 @@ class Member:
 
 
 def test_member_of_a_consumer_group_that_rejoins_has_its_partitions_immediately(broker: Broker) -> None:
-    """Without TEST_CONFIG its first answer would be empty: the group was given an assignment less than a second ago."""
+    """Without TEST_CONFIG the first assignment would be empty: the last target assignment is less than a second old."""
 
     def heartbeat(epoch: int) -> ConsumerGroupHeartbeatResponse:
         request = ConsumerGroupHeartbeatRequest(

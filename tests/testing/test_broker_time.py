@@ -1,4 +1,4 @@
-"""Time that passes when a test says so: retention, and the clock that it goes by."""
+"""Tests move the time: retention, and the clock that it uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a test of an application with transactions asks of its broker, with a real producer."""
+"""The methods of the broker for tests of applications with transactions, with a real producer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every test of the transaction coordinator checks."""
+"""Checks of every test of the transaction coordinator."""
 
 import logging
 from collections.abc import Iterator

@@ -6,8 +6,9 @@
     coordinator.end(producer, committed=True)
     coordinator.write_markers()
 
-Every request is one turn of the loop: decide, append, replay, answer. `advance` moves the clock from deadline to
-deadline. `restart` throws the state away and loads it from the log, byte for byte. Nothing sleeps or is random.
+Every request is one iteration of the loop: decide, append, replay, respond. `advance` moves the clock from deadline to
+deadline. `restart` discards the state and loads it from the log, byte for byte. It does not sleep, and uses no random
+numbers.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ FIRST_PRODUCER_ID = 1000
 
 
 class Producer(NamedTuple):
-    """What a producer was given."""
+    """The producer id and epoch of a producer."""
 
     id: int
     epoch: int
@@ -118,7 +119,7 @@ class Coordinator(Harness[TransactionShard]):
     def verify(
         self, producer: Producer, *partitions: tuple[str, int], transactional_id: str = "id"
     ) -> dict[tuple[str, int], ErrorCode]:
-        """AddPartitionsToTxn that only asks."""
+        """AddPartitionsToTxn that only verifies."""
         return self.runtime.read(transactional_id).verify_partitions(transactional_id, *producer, partitions)
 
     def end(
@@ -136,7 +137,7 @@ class Coordinator(Harness[TransactionShard]):
         )
 
     def commit(self, producer: Producer, **kwargs: Any) -> Producer:
-        """EndTxn from version 5 on that has to succeed; who the producer is for its next transaction."""
+        """EndTxn from version 5 on, which must succeed. Returns the producer of the next transaction."""
         response = self.end(producer, committed=True, **kwargs).response
         return Producer(response.producer_id, response.producer_epoch)
 
@@ -149,7 +150,7 @@ class Coordinator(Harness[TransactionShard]):
         return sent
 
     def write_markers(self) -> list[Markers]:
-        """All partitions have them; what there was to write."""
+        """Complete the markers of all partitions. Returns them."""
         markers, self.markers = self.markers, []
         for one in markers:
             self.markers_written(one)
@@ -165,7 +166,7 @@ class Coordinator(Harness[TransactionShard]):
         return self.runtime.read(transactional_id).states.transactions[transactional_id]
 
     def transactions(self) -> dict[str, Transaction]:
-        """Everything that a record has of them."""
+        """All partitions of a record."""
         known = self.runtime.read().states.transactions
         return {one: transaction._replace(last_epoch=-1) for one, transaction in known.items()}
 
@@ -178,7 +179,7 @@ class Coordinator(Harness[TransactionShard]):
         return self.begin(transactional_id)
 
     def settle(self) -> None:
-        """End the turn, and look which markers are to be written."""
+        """End the iteration, and collect the markers to write."""
         super().settle()
         self.markers += cast("Sequence[Markers]", self.runtime.take_effects())
 

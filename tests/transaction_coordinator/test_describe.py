@@ -95,7 +95,7 @@ def test_unknown_states_match_no_transaction_and_are_reported(coordinator: Coord
 
 
 def test_the_duration_has_to_be_exceeded(coordinator: Coordinator) -> None:
-    # They began 4, 3, 2, 1 and 0 seconds ago; what was never begun counts as old.
+    # They began 4, 3, 2, 1 and 0 seconds ago; a transaction that was never begun counts as old.
     assert len(listed(coordinator, duration_filter=-1)) == 6
     assert listed(coordinator, duration_filter=0) == [
         "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit",

@@ -238,7 +238,7 @@ def test_a_producer_that_starts_again_fences_the_previous_one(state: str, bumps:
         assert (sent.response.producer_id, sent.response.producer_epoch) == (-1, -1)
     elif state.startswith("PREPARE"):
         assert sent.error is ErrorCode.CONCURRENT_TRANSACTIONS
-        coordinator.restart()  # which gives the markers again
+        coordinator.restart()  # which returns the markers again
     if sent.error is ErrorCode.CONCURRENT_TRANSACTIONS:
         assert len(coordinator.write_markers()) == 1
         sent = coordinator.init()

@@ -108,7 +108,7 @@ def test_ids_that_expired_without_a_leader_are_removed_after_loading() -> None:
 
 
 def test_loading_many_ids_does_not_block_requests_and_sets_all_deadlines() -> None:
-    """Each step of it does a small part, and between the steps others are served."""
+    """Each step processes a small part, and other requests are served between the steps."""
     coordinator = Coordinator(transactional_id_expiration_ms=60_000)
     for number in range(3000):
         coordinator.begin(f"id-{number}")

@@ -1,4 +1,4 @@
-"""InitProducerId: who gets which id and epoch, and what becomes of the one before."""
+"""InitProducerId: the id and epoch of a producer, and the state of its predecessor."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_a_producer_with_the_last_epoch_is_fenced_by_the_reserved_one(transactio
     (markers,) = coordinator.write_markers()
     assert markers.producer_epoch == LAST_EPOCH + 1
     begun = coordinator.begin()
-    # With bumps, the abort has taken a new producer id; else the one who begins does.
+    # With bumps, the abort assigns a new producer id; otherwise, InitProducerId does.
     assert begun == Producer(producer.id + 1, 1 if transaction_version == 2 else 0)
 
 

@@ -1,9 +1,10 @@
-"""The same requests to Apache Kafka and to us: the same answers, the same records.
+"""The same requests to Apache Kafka and to Moldau have the same responses and records.
 
-Producers ask for what they may ask for, and for what they may not, with the ids and epochs that they have, had, or
-never got. A request goes to a real Apache Kafka and to our coordinator; where Kafka's transaction ends, its markers are
-waited for, and ours are written. Afterwards Kafka's log of transactions has to be ours, byte for byte, but for producer
-ids, times, and the order of partitions; and what Kafka wrote, loaded by us, is what Kafka described.
+Producers send valid and invalid requests, with their current ids and epochs, with earlier ones, and with ones that they
+never had. Each request goes to a real Apache Kafka and to Moldau's coordinator. When a transaction ends, the test waits
+for Kafka's markers and writes those of Moldau. Afterwards, both transaction logs must be equal byte for byte, except
+for producer ids, times, and the order of partitions. Kafka's records, loaded by Moldau, must have the state that Kafka
+describes.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ class Both:
         return self._same_producer(name, response, ours)
 
     def describe(self, name: str) -> Any:
-        """What Kafka says of it, at rest, with our producer id; ours has to be the same."""
+        """Kafka's description of the stable transaction, with Moldau's producer id; Moldau's must be the same."""
         ours = self.ours.shard.describe(name)
         requested = DescribeTransactionsRequest(transactional_ids=[name])
         (theirs,) = self.wire.call(requested).transaction_states
@@ -180,7 +181,7 @@ def partitions_of(described: Any) -> set[tuple[str, int]]:
 
 @dataclass
 class Known:
-    """What came of it."""
+    """The results of all requests."""
 
     both: Both
     described: dict[str, Any]
@@ -232,7 +233,7 @@ def topics_of(wire: WireClient) -> set[str]:
 def walk(both: Both, name: str, source: random.Random) -> None:
     """Requests of one transactional id, one after the other."""
     had: list[Producer] = [Producer(-7, 0)]
-    # Below transaction.version 1, Apache Kafka fails to write what a client with bumps does.
+    # Below transaction.version 1, Apache Kafka fails to write the records of a client with bumps.
     may_bump = both.ours.transaction_version > 0
     bumps = may_bump and source.random() < 0.6
 
@@ -265,7 +266,7 @@ def records_by_id(batches: list[RecordBatch]) -> dict[str, list[Record]]:
     for batch in batches:
         for logged in iter_records(batch):
             record = decoded(logged, decode_record)
-            # The very bytes, with everything in its order.
+            # The exact bytes, in the same order.
             assert encode_record(record) == (logged.key, logged.value)
             assert isinstance(record.key, TransactionLogKey)
             found.setdefault(record.key.transactional_id, []).append(record)
@@ -273,7 +274,7 @@ def records_by_id(batches: list[RecordBatch]) -> dict[str, list[Record]]:
 
 
 def comparable(record: Record, ids: dict[int, int]) -> tuple[bytes, bytes | None]:
-    """Its bytes, without what cannot be the same: times, and the order in a hash set."""
+    """Its bytes, without fields that must differ: times, and the order of a hash set."""
     key, value, version = record
     assert isinstance(value, TransactionLogValue)
     has_started = value.transaction_start_timestamp_ms != -1

@@ -1,4 +1,4 @@
-"""From the decision to the end: markers, and what happens when something fails in between."""
+"""From the decision to the end: markers, and failures in between."""
 
 from __future__ import annotations
 

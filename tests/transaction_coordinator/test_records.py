@@ -1,4 +1,4 @@
-"""Records of `__transaction_state`: their bytes, whatever bytes there are, and what is known after loading them."""
+"""Records of `__transaction_state`: their bytes, arbitrary bytes, and the state after loading them."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_broken_bytes_are_refused(key: str, value: str | None) -> None:
 
 
 def test_any_record_can_be_loaded() -> None:
-    """Whatever a log may hold is taken, and the coordinator serves afterwards."""
+    """Any records in a log are accepted, and the coordinator serves requests afterwards."""
     for seed in range(300):
         samples = Samples(seed, null_probability=0.2)
         coordinator = Coordinator()

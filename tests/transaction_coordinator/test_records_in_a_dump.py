@@ -1,4 +1,4 @@
-"""Apache Kafka's `DumpLogSegments --transaction-log-decoder` prints a log of ours as our records say."""
+"""Apache Kafka's `DumpLogSegments --transaction-log-decoder` prints the records of a log that Moldau wrote."""
 
 from __future__ import annotations
 

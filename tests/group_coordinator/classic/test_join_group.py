@@ -87,7 +87,7 @@ def test_a_pending_member_cannot_be_a_static_one() -> None:
     assert coordinator.group().pending_members.keys() == {member_id}
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------
+# -- rejections --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_the_last_members_to_join_a_group_that_is_too_large_are_rejected() -> No
     assert list(coordinator.group().members) == [second, third]
 
 
-# -- the answer --------------------------------------------------------------------------------------------------------
+# -- the response ------------------------------------------------------------------------------------------------------
 
 
 def test_only_the_leader_gets_the_list_of_members() -> None:
@@ -218,7 +218,7 @@ def test_a_retry_gets_the_same_response() -> None:
         ({"range": b"1", "sticky": b"2"}, False),
         ({"range": b"1", "sticky": b"3"}, True),
         ({"range": b"1"}, True),
-        ({"sticky": b"2", "range": b"1"}, True),  # what it likes best has changed
+        ({"sticky": b"2", "range": b"1"}, True),  # its preferred protocol has changed
     ],
 )
 def test_a_follower_triggers_a_rebalance_by_joining_with_other_protocols(

@@ -39,7 +39,7 @@ def test_it_waits_as_long_again_when_another_member_came() -> None:
     _, first = start_joining(coordinator)
     coordinator.advance(2000)
     _, second = start_joining(coordinator)
-    coordinator.advance(1000)  # 3 s: one came
+    coordinator.advance(1000)  # 3 s: a member joined
     assert first.waits
     coordinator.advance(1000)
     _, third = start_joining(coordinator)
@@ -272,7 +272,7 @@ def test_a_member_lives_while_it_waits_for_a_rebalance() -> None:
     assert caller.waits
     coordinator.send(join_request(follower))
     assert caller.response.generation_id == 2
-    # And has a whole session from the answer on.
+    # And has a full session from the response on.
     coordinator.advance(SESSION_TIMEOUT_MS - 1)
     assert coordinator.send(heartbeat_request(leader, 2)).error is ErrorCode.NONE
 
@@ -287,7 +287,7 @@ def test_a_member_lives_while_it_waits_for_its_assignment() -> None:
     assert caller.waits
     coordinator.send(sync_request(leader, 1, {follower: b"late"}))
     assert caller.response.assignment == b"late"
-    # And has a whole session from the answer on.
+    # And has a full session from the response on.
     coordinator.advance(SESSION_TIMEOUT_MS - 1)
     assert follower in coordinator.group().members
     coordinator.advance(1)
@@ -344,7 +344,7 @@ def test_a_commit_without_a_member_extends_no_session() -> None:
     assert coordinator.describe("group").group_state == "Empty"
 
 
-# -- members that never ask for their assignment -----------------------------------------------------------------------
+# -- members that never send SyncGroup ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("leader_syncs", [True, False])

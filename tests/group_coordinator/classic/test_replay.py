@@ -76,7 +76,7 @@ def generation(*members: MemberMetadata, **facts: Any) -> GroupMetadataValue:
     )
 
 
-# -- loading gives what deciding gave ----------------------------------------------------------------------------------
+# -- loading restores the decided state --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("end", ["stable", "static member came back", "empty", "stable again"])
@@ -197,7 +197,7 @@ def test_a_tombstone_ends_the_deadlines_of_the_group() -> None:
     assert not [name for name in coordinator.states.deadlines._deadlines if name[0] == "group"]
 
 
-# -- whatever a log may hold -------------------------------------------------------------------------------------------
+# -- arbitrary records -------------------------------------------------------------------------------------------------
 
 
 def test_a_tombstone_of_an_unknown_group_is_ignored() -> None:
@@ -275,7 +275,7 @@ def test_two_members_of_one_instance_id() -> None:
     assert coordinator.describe("group").group_state == "Empty"
 
 
-# -- what members subscribe to -----------------------------------------------------------------------------------------
+# -- subscriptions -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

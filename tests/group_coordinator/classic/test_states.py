@@ -195,7 +195,7 @@ def test_requests_for_a_missing_group_are_rejected() -> None:
     assert not coordinator.has_group()
 
 
-# -- what offsets and deletion ask of a group --------------------------------------------------------------------------
+# -- rules for offsets and deletion ------------------------------------------------------------------------------------
 
 
 def commit(coordinator: Coordinator, member_id: str, generation_id: int, *, transactional: bool = False) -> ErrorCode:

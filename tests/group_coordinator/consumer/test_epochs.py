@@ -41,7 +41,7 @@ def test_a_member_that_lost_a_response_may_send_the_previous_epoch(coordinator: 
     b.join()
     a.heartbeat()
     kept = a.owns(a.assigned)
-    # The answer to this one is lost:
+    # The response to this heartbeat is lost:
     assert a.heartbeat(topic_partitions=kept).response.member_epoch == 3
     again = a.heartbeat(member_epoch=2, topic_partitions=kept)
     assert again.response.member_epoch == 3
@@ -98,7 +98,7 @@ def test_an_earlier_epoch_may_commit_only_for_partitions_held_since_then(coordin
     a, b = two_members(coordinator)
     assert a.epoch == 3
     kept, given_up = min(a.owned["t"]), min(b.owned["t"])
-    # Whatever the partition: the member is up to date.
+    # For any partition: the member is up to date.
     assert check(coordinator, 3) is ErrorCode.NONE
     # Partitions that it has owned since epoch 2 may still be committed at epoch 2; its former partitions may not.
     assert check(coordinator, 2, kept) is ErrorCode.NONE

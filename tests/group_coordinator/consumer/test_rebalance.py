@@ -79,7 +79,7 @@ def test_partitions_change_hands_step_by_step(coordinator: Coordinator) -> None:
     a.join()
     coordinator.advance(2000)
 
-    # b has to wait for what a has: it is in the new epoch without anything.
+    # b has to wait for the partitions of a: it is in the new epoch without partitions.
     assert b.join().response.member_epoch == 3
     assert b.assigned == {}
     assert coordinator.group(GROUP).state_name == "Reconciling"
@@ -255,7 +255,7 @@ def test_topic_changes_noticed_by_a_fenced_member_are_kept_for_the_next_one(
     a.join()
     b.join()
     settle(a, b)
-    # A newer coordinator has written what this one does not know, and there are more partitions now.
+    # A newer coordinator has written unknown fields, and there are more partitions now.
     group = coordinator.group(GROUP)
     group.update_member(replace(group.members["a"], state=MemberState.UNKNOWN))
     epoch = group.group_epoch

@@ -191,7 +191,7 @@ def test_each_step_preserves_the_invariants(
     assert after.member_epoch in (5, 6)
     assert not has & taken
     assert not has & waits_for
-    # What it may still read is its own: given to it, or waited for.
+    # It owns all partitions that it may still read: assigned ones, and those that it must revoke.
     still_reads = assigned | pending if owned is None else (assigned | pending) & owned
     assert still_reads <= has | waits_for
     if after.member_epoch == 6:

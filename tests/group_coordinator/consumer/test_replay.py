@@ -102,7 +102,7 @@ def test_no_order_of_records_is_refused(seed: int) -> None:
     for group in other.states.groups.values():
         assert isinstance(group, ConsumerGroup)
         assert group.state_name
-        # What is counted is what the members say, also then.
+        # The counts are those of the members' records, also then.
         again = ConsumerGroup(GROUP, other.topics)
         for member in group.members.values():
             again.update_member(member)

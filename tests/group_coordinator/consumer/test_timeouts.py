@@ -132,7 +132,7 @@ def test_after_a_restart_sessions_end_one_after_the_other_within_a_tenth(coordin
 
 
 def test_no_deadline_outlives_its_member(coordinator: Coordinator) -> None:
-    coordinator.advance(2000)  # with what is done once after loading
+    coordinator.advance(2000)  # including the work after loading
     others = len(coordinator.shard.deadlines)
     a, b = Consumer(coordinator, "a", ["t"]), Consumer(coordinator, "b", ["t"])
     a.join()

@@ -644,7 +644,7 @@ def test_an_empty_consumer_group_is_kept_if_its_deletion_cannot_be_written(versi
     assert coordinator.group().type == "consumer"
 
 
-# -- classic members alone ---------------------------------------------------------------------------------------------
+# -- only classic members ----------------------------------------------------------------------------------------------
 
 
 def test_classic_members_of_a_consumer_group_share_the_partitions_of_a_leaving_member() -> None:

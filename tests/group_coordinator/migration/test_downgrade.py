@@ -83,7 +83,7 @@ def test_the_records_end_the_consumer_group_and_then_make_the_classic_group() ->
     assert {one.session_timeout for one in value.members} == {SESSION_TIMEOUT_MS}
     assert {one.rebalance_timeout for one in value.members} == {REBALANCE_TIMEOUT_MS}
     assert {one.subscription for one in value.members} == {BOTH["cooperative-sticky"]}
-    # The target assignment without the part of the one who left.
+    # The target assignment without the part of the member that left.
     assert [{index for _, index in read_assignment(one.assignment)} for one in value.members] == targets
 
 
@@ -110,7 +110,7 @@ def test_members_that_do_not_rejoin_after_a_restart_are_removed() -> None:
 def test_members_speak_all_their_protocols_in_the_classic_group() -> None:
     coordinator = mixed("c")
     coordinator.send(consumer_heartbeat("m", -1))
-    # One that speaks only what the generation has not taken is welcome.
+    # A member that supports only other protocols than that of the generation may join.
     request = join_request("", protocols={"range": subscription("t")})
     assert coordinator.send(request).error is ErrorCode.MEMBER_ID_REQUIRED
 
@@ -168,7 +168,7 @@ def test_a_static_member_that_may_rejoin_counts_as_a_member() -> None:
 )
 def test_policies(policy: str, *, downgrades: bool) -> None:
     coordinator = mixed("c")
-    # No classic member gets in while it is disabled, so it was not when this one came.
+    # Classic members cannot join while it is disabled, so it was enabled when this one joined.
     coordinator.states.config = Coordinator(consumer_assignment_interval_ms=0, consumer_migration_policy=policy).config
     assert coordinator.send(consumer_heartbeat("m", -1)).error is ErrorCode.NONE
     assert coordinator.group().type == ("classic" if downgrades else "consumer")

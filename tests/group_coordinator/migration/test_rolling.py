@@ -32,7 +32,7 @@ def test_three_consumers_move_to_the_consumer_protocol_and_back(*, cooperative: 
         world.classic(f"back-{number}", cooperative=cooperative)
         world.settle()
         assert sorted(len(consumer.owned) for consumer in world.consumers) == [2, 2, 2]
-        # With the last consumer that speaks the consumer protocol goes the consumer group.
+        # The consumer group ends with the last consumer of the consumer protocol.
         assert world.group.type == ("classic" if number == 2 else "consumer")
     assert world.group.state_name == "Stable"
 

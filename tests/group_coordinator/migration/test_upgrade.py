@@ -124,7 +124,7 @@ def test_the_records_end_the_classic_group_and_then_make_the_consumer_group() ->
         ConsumerGroupCurrentMemberAssignmentKey(group_id=GROUP, member_id=follower),
     ]
     assert all(one.value is not None for one in upgrade[1:])
-    # The topics are the same ones before and after the member that came.
+    # The topics are the same before and after the new member.
     assert upgrade[3].value.metadata_hash == coordinator.group().metadata_hash != 0
 
 
@@ -187,7 +187,7 @@ def test_static_members_stay_static() -> None:
     member_id = waiting.response.member_id
     sync(coordinator, member_id, {member_id: assignment(("t", 0), ("t", 1))})
     response = coordinator.send(consumer_heartbeat("m", instance_id="i")).response
-    # It takes its own place, with what it had.
+    # It replaces itself, with its partitions.
     assert [one.partitions for one in response.assignment.topic_partitions] == [[0, 1]]
     assert list(coordinator.group().members) == ["m"]
     assert coordinator.group().static_members == {"i": "m"}
@@ -251,7 +251,7 @@ def test_the_deadlines_of_the_classic_group_are_canceled() -> None:
     assert_replay_gives(coordinator)
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------
+# -- rejections --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -352,7 +352,7 @@ def test_an_upgrade_that_cannot_be_written_leaves_the_classic_group() -> None:
     waiting = coordinator.send(join_request(leader))
     with coordinator.log_refuses(ErrorCode.NOT_ENOUGH_REPLICAS):
         assert coordinator.send(consumer_heartbeat("m")).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    # Waiting callers are answered and join again.
+    # Waiting callers get a response and rejoin.
     assert waiting.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert coordinator.group().type == "classic"
     again = [coordinator.send(join_request(member_id)) for member_id in (leader, follower)]

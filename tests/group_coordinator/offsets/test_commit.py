@@ -91,7 +91,7 @@ def test_a_consumer_of_the_new_protocol_commits_in_its_epoch(coordinator: Any) -
     assert commit(3) == {"a": {0: OK}, "b": {0: OK}}
     before = len(coordinator.log.records())
     assert commit(4) is ErrorCode.STALE_MEMBER_EPOCH
-    # An older epoch is good for what the member has had since then, and this one has nothing: nothing is committed.
+    # An older epoch may commit for partitions that the member has owned since then. This one has none.
     assert commit(2) is ErrorCode.STALE_MEMBER_EPOCH
     assert commit(3, version=8) is ErrorCode.UNSUPPORTED_VERSION
     assert len(coordinator.log.records()) == before

@@ -122,7 +122,7 @@ def test_a_later_commit_without_a_transaction_counts(coordinator: Any, step: Cal
     assert (coordinator.fetched("group"), stable(coordinator)) == ({"a": {0: 20}}, 20)
 
 
-# -- who may -----------------------------------------------------------------------------------------------------------
+# -- permitted members -------------------------------------------------------------------------------------------------
 
 UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
 STALE = ErrorCode.ILLEGAL_GENERATION
@@ -224,7 +224,7 @@ def test_committing_is_no_sign_of_life(coordinator: Any) -> None:
     assert "m" not in coordinator.states.groups["group"].members
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------
+# -- rejections --------------------------------------------------------------------------------------------------------
 
 
 def test_metadata_too_large_refuses_its_partition_alone(new_coordinator: Any) -> None:
@@ -256,7 +256,7 @@ def test_a_rejected_append_leaves_no_pending_offset(coordinator: Any) -> None:
     assert (stable(coordinator), coordinator.states.groups) == (-1, {})
 
 
-# -- what becomes of pending offsets -----------------------------------------------------------------------------------
+# -- pending offsets ---------------------------------------------------------------------------------------------------
 
 
 def test_a_deleted_offset_is_not_restored_by_the_marker(coordinator: Any, step: Callable[[], None]) -> None:

@@ -241,7 +241,7 @@ class History:
         dice = self.dice
         key = b"key %d" % dice.randrange(self.keys)
         if dice.random() < 0.1:
-            key *= 30  # longer than what is remembered as it is, with a length of two bytes
+            key *= 30  # longer than keys that are stored unchanged, with a length of two bytes
         value = dice.choice([None, dice.randbytes(dice.randint(0, 20)), b"value " * dice.randint(0, 60)])
         headers = (("header", dice.choice([None, b"x"])),) * dice.choice([0, 0, 0, 1, 2])
         return Record(0, self.now_ms + dice.choice([0, 0, 0, -700, 3]), key, value, headers)

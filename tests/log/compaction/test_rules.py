@@ -272,7 +272,7 @@ def test_an_open_transaction_is_out_of_reach(compactor: Any) -> None:
     assert compactor.clean_offset == 1
 
 
-# What stays without records
+# Batches that are kept without records
 
 
 def test_the_last_batch_of_a_producer_is_kept_without_records(compactor: Any) -> None:

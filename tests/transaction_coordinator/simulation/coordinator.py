@@ -97,7 +97,7 @@ class Coordinator:
         self._run(lambda: call.run(self.runtime))
 
     def end_iteration(self) -> None:
-        """Write pending records, and decide what is due."""
+        """Write pending records, and process expired deadlines."""
         self._run(self._end_iteration)
 
     def _end_iteration(self) -> None:
