@@ -194,7 +194,7 @@ class Fault:
 
 
 def _capped(highest: object) -> tuple[Mapping[int, int], frozenset[str] | None]:
-    """The highest version by API, and the features that are left: None leaves all."""
+    """The highest version by API, and the remaining features; None keeps all."""
     if isinstance(highest, str):
         if highest not in HIGHEST_VERSIONS:
             raise ValueError(
