@@ -47,6 +47,12 @@ OPTIONS: Final = (
     ),
     Option("--ephemeral", "", "Keep the data in a temporary directory that is removed when the server stops."),
     Option("--durable", "", "Flush every append to disk before acknowledging it (sets log.flush.interval.messages=1)."),
+    Option(
+        "--brokers",
+        "N|auto",
+        "Start a cluster of N brokers, each in its own process; auto: one per core. The first one listens on the "
+        "address of --listen, the others on the following ports, or on free ones.",
+    ),
     Option("--config", "FILE", "Read settings from FILE, in the format of Kafka's server.properties."),
     Option("--set", "KEY=VALUE", "Set a Kafka broker setting. Repeatable.", many=True),
     Option(
@@ -57,6 +63,8 @@ OPTIONS: Final = (
     ),
     Option("--print-config", "", "Print all effective settings and their sources, then exit."),
     Option("--exit-with-stdin", "", "Stop when standard input is closed.", hidden=True),
+    Option("--member-of", "IDS", "Run one of the brokers of --brokers, whose ids these are.", hidden=True),
+    Option("--unsynced", "", "With --member-of: do not sync data.", hidden=True),
 )
 
 EPILOG: Final = """\b
@@ -65,10 +73,12 @@ Examples:
   moldau serve --listen 0.0.0.0:9092 --data-dir /var/lib/moldau
   moldau serve --listen 127.0.0.1:0 --ephemeral
   moldau serve --config server.properties --set num.partitions=6
+  moldau serve --brokers 4
 
 Settings come from --config, KAFKA_... environment variables as in Apache Kafka's Docker image
 (KAFKA_LOG_RETENTION_MS is log.retention.ms), --set, and the other options; later sources override earlier ones.
-When the server is ready, it prints `moldau is ready: HOST:PORT`. Stop it with Ctrl-C or SIGTERM.
+When the server is ready, it prints `moldau is ready: HOST:PORT`, with --brokers the addresses of all brokers. Stop it
+with Ctrl-C or SIGTERM.
 """
 
 HELP: Final = "Start a Kafka server."
@@ -117,7 +127,9 @@ def command() -> "click.Command":
     for option in OPTIONS:
         names = [option.name, _parameter(option)]
         if option.metavar:
-            parameter = click.Option(names, metavar=option.metavar, multiple=option.many, help=option.help)
+            parameter = click.Option(
+                names, metavar=option.metavar, multiple=option.many, help=option.help, hidden=option.hidden
+            )
         else:
             parameter = click.Option(names, is_flag=True, help=option.help, hidden=option.hidden)
         parameters.append(parameter)
@@ -149,12 +161,18 @@ def _run(options: Options) -> int:
         for line in str(error).splitlines():
             _print(line)
         return 1
-    for line in warnings(config):
-        _print(line)
+    member_of = [int(node_id) for node_id in options["--member-of"][0].split(",")] if "--member-of" in options else None
+    if member_of is None:
+        for line in warnings(config):
+            _print(line)
     if "--print-config" in options:
         return _print_config(config)
+    if "--brokers" in options and options["--brokers"] != ["1"]:
+        from .serve_brokers import run_brokers  # a single server does not need it
+
+        return run_brokers(options, config)
     ephemeral = "--ephemeral" in options
-    if not ephemeral:
+    if not ephemeral and member_of is None:
         _print(f"data directory: {', '.join(config.log_dirs)}")
     from ..server.asyncio_without_tls import import_asyncio
 
@@ -170,6 +188,8 @@ def _run(options: Options) -> int:
             exit_with_stdin="--exit-with-stdin" in options,
             control=options["--control"][0] if "--control" in options else None,
             allow_non_empty="--allow-non-empty" in options,
+            member_of=member_of,
+            durable="--unsynced" not in options,
         )
     except StartError as error:
         _print(str(error))

@@ -136,13 +136,13 @@ class BrokerConfig(TypedAccess):
 
     @property
     def listeners(self) -> tuple[Listener, ...]:
-        """The addresses to listen on: ``listeners`` without those of a separate controller."""
+        """The addresses on which a broker serves clients: ``listeners`` without those of the controller."""
         parsed = self._parse_listeners("listeners")
         return tuple(listener for listener in parsed if listener.name not in self.controller_listener_names)
 
     @property
     def controller_listeners(self) -> tuple[Listener, ...]:
-        """The addresses in ``listeners`` on which a controller serves brokers; none if it is embedded."""
+        """The addresses in ``listeners`` on which a controller serves other brokers."""
         parsed = self._parse_listeners("listeners")
         return tuple(listener for listener in parsed if listener.name in self.controller_listener_names)
 
@@ -155,6 +155,11 @@ class BrokerConfig(TypedAccess):
     def has_remote_controllers(self) -> bool:
         """Whether this node is only a broker, and other processes are the controllers."""
         return self.roles == {"broker"}
+
+    @property
+    def serves_brokers(self) -> bool:
+        """Whether this node is a broker whose controller also serves other brokers, on a listener of its own."""
+        return self.roles == {"broker", "controller"} and bool(self.controller_listeners)
 
     @property
     def controller_listener_names(self) -> frozenset[str]:

@@ -141,8 +141,8 @@ SECTIONS: Final = (
         ),
         Setting(
             "controller.listener.names", LIST, ("CONTROLLER",), list_of(empty_allowed=False), HIGH,
-            "Names of listeners that only controllers serve. Moldau's controller runs in the broker's process and "
-            "does not open any of them.",
+            "Names of listeners that only the controller serves. Without an address for one of them in `listeners`, "
+            "the controller of a broker serves no other broker.",
             kafka_default=None, acted_on=True,
         ),
         Setting(

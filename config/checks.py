@@ -156,17 +156,17 @@ def _group_conflicts(config: BrokerConfig) -> Iterator[ConfigError]:
 def _listener_conflicts(config: BrokerConfig) -> Iterator[ConfigError]:
     try:
         listeners, advertised = config.listeners, config.advertised_listeners
-        if config.roles == {"controller"}:
-            if listeners:
-                rule = f"without the broker role, {listeners[0].name} must be one of controller.listener.names"
-                yield _invalid(config, "listeners", rule)
-            listeners = config.controller_listeners
+        if config.roles == {"controller"} and listeners:
+            rule = f"without the broker role, {listeners[0].name} must be one of controller.listener.names"
+            yield _invalid(config, "listeners", rule)
+        if "controller" in config.roles:
+            listeners += config.controller_listeners
     except ConfigError as error:
         yield error
         return
     names = {listener.name for listener in listeners}
     addresses = [(listener.host, listener.port) for listener in listeners if listener.port]
-    if not listeners:
+    if not (config.listeners if "broker" in config.roles else listeners):
         peers = "clients" if "broker" in config.roles else "brokers, with one of controller.listener.names"
         yield _invalid(config, "listeners", f"there must be a listener for {peers}")
     if len(names) != len(listeners):

@@ -4,7 +4,9 @@ The checks, in this order, before anything is registered:
 
 1. The broker belongs to this cluster.
 2. No other incarnation of the broker has a valid session. One in controlled shutdown does not count: it is about to
-   stop.
+   stop. Neither does one whose connection is closed, if the new one has a log directory of it: a process locks its
+   directories, so the earlier one has ended. Apache Kafka's controller waits until the session has expired, 9 seconds
+   after the crash of a broker.
 3. Every finalized feature lies in the range that the broker supports. A feature that it does not name has the range
    0-0.
 4. It names its log directories, and no reserved or foreign one (KIP-858).
@@ -106,6 +108,7 @@ def _check(
         existing is not None
         and existing.incarnation_id != request.incarnation_id
         and not existing.in_controlled_shutdown
+        and not _has_ended(existing, request, sessions)
         and sessions.is_valid(existing.id, existing.epoch, session_ms)
     ):
         message = f"Broker {existing.id} is registered by another process, whose session has not expired"
@@ -120,6 +123,12 @@ def _check(
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, message)
     if image.metadata_version >= DIRECTORIES_SINCE:
         _check_directories(image, request)
+
+
+def _has_ended(existing: BrokerRegistration, request: BrokerRegistrationRequest, sessions: BrokerSessions) -> bool:
+    """Whether the process of the earlier incarnation has ended: the other one has the lock of a common directory."""
+    is_connected = sessions.is_connected(existing.id, existing.epoch)
+    return not is_connected and not set(existing.directories).isdisjoint(request.log_dirs)
 
 
 def _check_directories(image: MetadataImage, request: BrokerRegistrationRequest) -> None:

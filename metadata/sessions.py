@@ -11,7 +11,7 @@ have applied the records that moved its leaderships.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -24,8 +24,13 @@ LOOKS_PER_TIMEOUT: Final = 8
 class BrokerSessions:
     """See the module docstring."""
 
-    def __init__(self, timeout_ms: int) -> None:
+    def __init__(self, timeout_ms: int, local_broker: int | None = None) -> None:
+        """``local_broker`` is in the process of the controller. Its session never ends, and it has applied a change
+        before the controller responds to the request that has caused it."""
         self.timeout_ms = timeout_ms
+        self._local_broker = local_broker
+        self.is_connected: Callable[[int, int], bool] = lambda broker_id, epoch: True
+        """Whether a connection is open over which the broker has sent a heartbeat with this epoch."""
         self._contacts: dict[tuple[int, int], int] = {}  # latest contact by broker and epoch, the oldest first
         self._offsets: dict[tuple[int, int], int] = {}  # the offset that the broker has applied
         self._shutdown_offsets: dict[tuple[int, int], int] = {}
@@ -34,7 +39,7 @@ class BrokerSessions:
     def begin(self, brokers: Iterable[BrokerRegistration], now_ms: int) -> None:
         """A controller becomes active: every broker that is not fenced gets a whole session."""
         for broker in brokers:
-            if not broker.fenced:
+            if not broker.fenced and broker.id != self._local_broker:
                 self.contact(broker.id, broker.epoch, now_ms)
 
     def contact(self, broker_id: int, epoch: int, now_ms: int) -> None:
@@ -44,6 +49,8 @@ class BrokerSessions:
 
     def is_valid(self, broker_id: int, epoch: int, now_ms: int) -> bool:
         """Whether the session of this registration has not expired."""
+        if broker_id == self._local_broker:
+            return True
         contact_ms = self._contacts.get((broker_id, epoch))
         return contact_ms is not None and now_ms - contact_ms < self.timeout_ms
 
@@ -81,4 +88,8 @@ class BrokerSessions:
     def may_stop(self, broker: BrokerRegistration, brokers: Iterable[BrokerRegistration]) -> bool:
         """Whether all active brokers know that this broker leads no partition."""
         until = self._shutdown_offsets.get((broker.id, broker.epoch), -1)
-        return all(self._offsets.get((each.id, each.epoch), -1) >= until for each in brokers if each.is_active)
+        return all(
+            self._offsets.get((each.id, each.epoch), -1) >= until
+            for each in brokers
+            if each.is_active and each.id != self._local_broker
+        )

@@ -91,6 +91,9 @@ class RequestContext(Protocol):
     def connection_id(self) -> int:
         """What `Turns` knows the client's connection by."""
 
+    def connection_probe(self) -> Callable[[], bool]:
+        """Returns a function: is the connection open? It may be called after the request is completed."""
+
     def origin(self, deadline_ms: int | None = None) -> Origin:
         """The client, for a request to the controller that its request causes. ``deadline_ms``: see `Origin`."""
 
@@ -204,6 +207,10 @@ class ServedRequest:
     @property
     def connection_id(self) -> int:
         return self.connection.fd
+
+    def connection_probe(self) -> Callable[[], bool]:
+        connection = self.connection
+        return lambda: not connection.closed
 
     def origin(self, deadline_ms: int | None = None) -> Origin:
         return Origin(self.principal, self.client_host, deadline_ms)

@@ -7,6 +7,7 @@ sessions, and completes fetches that wait for a change of the metadata.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -103,9 +104,13 @@ class ControllerNode:
         self.observers = Observers()
         self._turns = turns
         self._threads = threads
-        self._sessions = BrokerSessions(config.int("broker.session.timeout.ms"))
+        self._local_broker = metadata.node_id if "broker" in config.roles else None
+        self._sessions = BrokerSessions(config.int("broker.session.timeout.ms"), self._local_broker)
+        self._sessions.is_connected = self._is_connected
+        self._connections: dict[int, tuple[int, Callable[[], bool]]] = {}  # epoch and connection of the last heartbeat
         self._waiting: set[_WaitingFetch] = set()
         self._fencing = False
+        self._left: asyncio.Future[None] | None = None
         self._timer: Timer | None = None
 
     def start(self) -> None:
@@ -128,11 +133,16 @@ class ControllerNode:
 
     # Sessions
 
-    def contact(self, broker_id: int, broker_epoch: int) -> None:
-        """A heartbeat has arrived."""
+    def contact(self, broker_id: int, broker_epoch: int, is_open: Callable[[], bool]) -> None:
+        """A heartbeat has arrived. ``is_open``: whether its connection is."""
         broker = self.metadata.controller.image.brokers.get(broker_id)
-        if broker is not None and broker.epoch == broker_epoch:
+        if broker is not None and broker.epoch == broker_epoch and broker_id != self._local_broker:
             self._sessions.contact(broker_id, broker_epoch, self.timers.now_ms())
+            self._connections[broker_id] = broker_epoch, is_open
+
+    def _is_connected(self, broker_id: int, broker_epoch: int) -> bool:
+        epoch, is_open = self._connections.get(broker_id, (-1, None))
+        return is_open is not None and epoch == broker_epoch and is_open()
 
     def _look_later(self) -> None:
         self._timer = self.timers.call_after(self._sessions.timeout_ms / LOOKS_PER_TIMEOUT, self._look)
@@ -156,6 +166,19 @@ class ControllerNode:
         finally:
             self._fencing = False
 
+    async def brokers_left(self, timeout_s: float) -> None:
+        """Return when all brokers of other processes are fenced, or after the timeout."""
+        if not self._has_unfenced_brokers():
+            return
+        left = self._left = asyncio.get_running_loop().create_future()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await left
+
+    def _has_unfenced_brokers(self) -> bool:
+        brokers = self.metadata.image.brokers.values()
+        return any(not broker.fenced and broker.id != self._local_broker for broker in brokers)
+
     # Fetches that wait for a change
 
     def wait_for_change(self, context: RequestContext, max_wait_ms: int, make: Callable[[], FetchResponse]) -> None:
@@ -168,6 +191,8 @@ class ControllerNode:
 
     def _changed(self, delta: MetadataDelta, image: MetadataImage) -> None:
         self._wake_fetches()
+        if self._left is not None and not self._left.done() and not self._has_unfenced_brokers():
+            self._left.set_result(None)
 
     def _wake_fetches(self) -> None:
         for fetch in list(self._waiting):

@@ -8,24 +8,21 @@ can be changed.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
-from ..metadata.registrations import Endpoint
 from .concurrency.event_loop import EndOfIteration, turns_of
 from .concurrency.file_jobs import FileJobs
 from .concurrency.slices import Slices
-from .controller_apis import CONTROLLER_APIS
 from .controller_client import LocalController
-from .controller_node import ControllerNode
-from .node_server import CLOSE_GRACE_SECONDS, NodeServer, advertised_address
+from .controller_listener import ControllerListener
+from .node_server import CLOSE_GRACE_SECONDS, NodeServer
 from .records.group_commit import GroupCommit
-from .requests.dispatch import Dispatcher, decode_client_id
 from .storage.controller_storage import ControllerStorage, open_controller_storage
-from .storage.opening import SECURITY_PROTOCOLS
 from .upkeep.metadata_snapshots import MetadataSnapshots
 from .upkeep.trash import Trash
 
 _THREADS = 4
-"""Maximum number of concurrent reads of snapshots."""
+"""Maximum number of concurrent file operations."""
 
 
 class ControllerServer(NodeServer):
@@ -34,7 +31,7 @@ class ControllerServer(NodeServer):
     broker = None
     membership_lost = None
 
-    node: ControllerNode | None = None
+    _listener: ControllerListener | None = None
     _storage: ControllerStorage | None = None
     _group_commit: GroupCommit | None = None
     _slices: Slices | None = None
@@ -45,34 +42,17 @@ class ControllerServer(NodeServer):
         """Return when the server accepts requests. Raises StartError."""
         loop = asyncio.get_running_loop()
         config = self.config
-        dispatcher = Dispatcher(CONTROLLER_APIS)
-        self._create_network(loop, dispatcher)
-        assert self._timers is not None
-        assert self._background is not None
-        timers, background = self._timers, self._background
         try:
-            self._bind(config.controller_listeners)
+            self._listener = listener = ControllerListener(config, partial(self._create_network, loop))
+            assert self._timers is not None
+            assert self._background is not None
+            timers, background = self._timers, self._background
             self._storage = self._open(self._open_storage)
             turns = turns_of(loop)
             self._slices = slices = Slices(loop.call_soon, clock=turns.clock)
             run_soon = EndOfIteration(loop.call_soon)
             self._group_commit = group_commit = GroupCommit(loop, background, self._clock, run_soon)
             metadata = self._storage.metadata
-            self.node = ControllerNode(
-                config,
-                timers,
-                turns,
-                slices,
-                LocalController(metadata, slices, group_commit, self._clock, timers),
-                metadata,
-                self._clock,
-                background.executor(_THREADS),
-                self._file_system,
-                dispatcher,
-                decode_client_id,
-                endpoint=self._endpoint(),
-            )
-            self.node.start()
             file_jobs = FileJobs(background.executor(_THREADS))
             delay_ms = metadata.settings.delete_delay_ms
             self._trash = Trash(loop, file_jobs, timers, self._storage, self._clock, lambda: delay_ms)
@@ -90,18 +70,16 @@ class ControllerServer(NodeServer):
         except BaseException:
             await self._abort_startup(self._storage)
             raise
-        dispatcher.serve_node(self.node)
-        self._accept()
+        controller = LocalController(metadata, slices, group_commit, self._clock, timers)
+        listener.serve(metadata, controller, slices, self._clock, background, self._file_system)
 
     async def stop(self) -> None:
         """Complete the pending requests, flush, and close."""
         if self._background is not None:
             self._background.prepare_stop()
-        if self.node is not None:
-            self.node.close()
-        if self._network is not None:
+        if self._listener is not None:
             flushed = None if self._group_commit is None else self._group_commit.wait_idle
-            await self._network.close(CLOSE_GRACE_SECONDS, flushed)
+            await self._listener.close(CLOSE_GRACE_SECONDS, flushed)
         if self._snapshots is not None:
             await self._snapshots.close()
         if self._trash is not None:
@@ -120,18 +98,13 @@ class ControllerServer(NodeServer):
             self._timers.close()
 
     def _open_storage(self) -> ControllerStorage:
+        assert self._listener is not None
         return open_controller_storage(
             self.config,
             self._log_dirs,
-            self._endpoint(),
+            self._listener.endpoint,
             now_ms=self._clock(),
             file_system=self._file_system,
             rng=self._rng,
             allow_non_empty=self._allow_non_empty,
         )
-
-    def _endpoint(self) -> Endpoint:
-        """The first listener, as brokers connect to it."""
-        configured = self.config.controller_listeners[0]
-        host, port = advertised_address(self.config, configured, self.network.listeners[0])
-        return Endpoint(configured.name, host, port, SECURITY_PROTOCOLS[configured.security_protocol])

@@ -18,6 +18,8 @@ from .concurrency.signals import EndSignals, end_by
 from .server import Server, StartError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from ..config.broker_config import BrokerConfig
     from .concurrency.clock import Clock
     from .control import Control
@@ -38,6 +40,8 @@ def run(
     exit_with_stdin: bool = False,
     control: str | None = None,
     allow_non_empty: bool = False,
+    member_of: Collection[int] | None = None,
+    durable: bool = True,
 ) -> int:
     """Serve until a signal (or, with ``exit_with_stdin``, the end of standard input) stops the server.
 
@@ -47,12 +51,16 @@ def run(
     directories of ephemeral servers that have crashed are removed, too.
     ``control``: the address of `control.Control`.
     ``allow_non_empty``: use a directory that holds other files, and no data yet, as a data directory.
+    ``member_of``: the ids of all brokers that a `supervisor` runs, of which this is one. The end of standard input
+    stops it.
+    ``durable``: false for a broker in the temporary directory of a supervisor; it syncs nothing.
 
     Raises:
         StartError: see `Server.start`.
     """
+    source = "%(name)s" if member_of is None else f"broker {config.node_id} %(name)s"
     logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+        level=logging.INFO, stream=sys.stderr, format=f"%(asctime)s %(levelname)-7s {source}: %(message)s"
     )
     with contextlib.ExitStack() as stack:
         directory: EphemeralDirectory | None = None
@@ -83,10 +91,11 @@ def run(
                     config,
                     log_dirs,
                     signals,
-                    durable=not ephemeral,
+                    durable=durable and not ephemeral,
                     exit_with_stdin=exit_with_stdin,
                     control_address=control,
                     allow_non_empty=allow_non_empty,
+                    member_of=member_of,
                 )
             )
     return signals.exit_status
@@ -101,6 +110,7 @@ async def _serve(
     exit_with_stdin: bool,
     control_address: str | None,
     allow_non_empty: bool,
+    member_of: Collection[int] | None,
 ) -> None:
     loop = asyncio.get_running_loop()
     stdin_ended = asyncio.Event()
@@ -112,6 +122,8 @@ async def _serve(
 
         pipe = Pipe(loop, stdin_ended.set)
         clock = MovableClock()  # the parent process may move it
+    if member_of is not None:
+        loop.add_reader(0, _read_stdin, loop, stdin_ended)
     if control_address is not None:
         from .control import Control, ControlError
 
@@ -120,12 +132,14 @@ async def _serve(
         except ControlError as error:
             raise StartError(str(error)) from error
         clock = MovableClock()
-    make: type[Server | ControllerServer] = Server
+    server: Server | ControllerServer
     if config.roles == {"controller"}:
         from .controller_server import ControllerServer  # other servers do not need it
 
-        make = ControllerServer
-    server = make(config, log_dirs, durable=durable, clock=clock, allow_non_empty=allow_non_empty)
+        server = ControllerServer(config, log_dirs, durable=durable, clock=clock, allow_non_empty=allow_non_empty)
+    else:
+        server = Server(config, log_dirs, durable=durable, clock=clock, allow_non_empty=allow_non_empty)
+        server.brokers = member_of
     collector = Collector()
     # Startup creates many long-lived objects and hardly any cycles. With 10,000 partitions, a third of its time would
     # be spent in collections that find no garbage.
@@ -133,7 +147,7 @@ async def _serve(
     try:
         if config.has_remote_controllers:
             assert isinstance(server, Server)
-            await _start_unless_stopped(server, signals)
+            await _start_unless_stopped(server, signals, stdin_ended)
         else:
             await server.start()
         collector.begin()
@@ -160,19 +174,29 @@ async def _serve(
     logger.info("Stopping")
     if control is not None:
         control.close()
+    if member_of is not None and stdin_ended.is_set() and isinstance(server, Server):
+        await server.brokers_left()  # the supervisor, which would stop them first, has ended
     await server.stop()
     if reason is not None:
         raise StartError(reason)
 
 
-async def _start_unless_stopped(server: Server, signals: EndSignals) -> None:
-    """Start a server that waits for other servers. A signal ends the wait."""
+def _read_stdin(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
+    """Standard input is a pipe of the supervisor, which sends nothing."""
+    if not os.read(0, 4096):
+        loop.remove_reader(0)
+        ended.set()
+
+
+async def _start_unless_stopped(server: Server, signals: EndSignals, stdin_ended: asyncio.Event) -> None:
+    """Start a server that waits for other servers. A signal, or the end of standard input, ends the wait."""
     starting = asyncio.create_task(server.start())
-    stopped = asyncio.create_task(signals.wait())
-    await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
+    ends: list[asyncio.Task[Any]] = [asyncio.create_task(signals.wait()), asyncio.create_task(stdin_ended.wait())]
+    await asyncio.wait([starting, *ends], return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
         starting.cancel()
-    stopped.cancel()
+    for end in ends:
+        end.cancel()
     try:
         await starting
     except asyncio.CancelledError:

@@ -88,11 +88,18 @@ class NodeServer:
 
     def _create_network(self, loop: asyncio.AbstractEventLoop, handler: FrameHandler) -> Network:
         """Create the timers, the threads and the network, without listeners."""
-        config = self.config
         self._timers = TimerWheel(loop, clock=turns_of(loop).clock)
         self._background = Background(loop)
         self._background.start()
-        self._network = Network(
+        self._network = self._new_network(loop, handler)
+        return self._network
+
+    def _new_network(self, loop: asyncio.AbstractEventLoop, handler: FrameHandler) -> Network:
+        """A network with limits of its own."""
+        config = self.config
+        assert self._timers is not None
+        assert self._background is not None
+        return Network(
             loop,
             self._timers,
             handler,
@@ -104,7 +111,6 @@ class NodeServer:
             send_buffer_bytes=self._chosen("socket.send.buffer.bytes"),
             receive_buffer_bytes=self._chosen("socket.receive.buffer.bytes"),
         )
-        return self._network
 
     def _chosen(self, name: str) -> int:
         """A socket setting if it is set explicitly, otherwise -1 for the kernel's default.

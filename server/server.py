@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..config.broker_config import Listener
@@ -22,7 +23,10 @@ from .requests.load_ahead import LoadAhead, modules_of_requests
 from .storage.opening import Storage, StorageError, open_storage
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from .cluster.membership import Membership
+    from .controller_listener import ControllerListener
     from .network.links import Links
 
 __all__ = ["Server", "StartError"]
@@ -44,6 +48,9 @@ class Server(NodeServer):
     _joining: Storage | None = None  # locked, but without logs
     _membership: Membership | None = None
     _links: Links | None = None  # to controllers and other brokers
+    _controller_listener: ControllerListener | None = None
+    brokers: Collection[int] | None = None
+    """The ids of the brokers that the cluster may have, if this node is the controller of others; None: any."""
 
     async def start(self) -> None:
         """Return when the server accepts requests.
@@ -62,6 +69,8 @@ class Server(NodeServer):
             if config.has_remote_controllers:
                 await self._join()
             else:
+                if config.serves_brokers:
+                    self._bind_controller(loop)
                 self._storage = self._open(self._open_storage)
             membership = self._membership
             assert self._storage is not None
@@ -88,6 +97,7 @@ class Server(NodeServer):
             await self._abort_startup(self._storage or self._joining)
             raise
         dispatcher.serve(self.broker)
+        self._serve_brokers(self.broker)
         self._accept()
         LoadAhead(self._timers, modules_of_requests()).start()
 
@@ -130,6 +140,27 @@ class Server(NodeServer):
         except MembershipError as error:
             raise StartError(str(error)) from error
 
+    def _bind_controller(self, loop: asyncio.AbstractEventLoop) -> None:
+        from .controller_listener import ControllerListener  # a controller that serves no other broker does not need it
+
+        self._controller_listener = ControllerListener(self.config, partial(self._new_network, loop))
+
+    def _serve_brokers(self, broker: Broker) -> None:
+        if self._controller_listener is not None:
+            from ..metadata.quorum import Metadata
+            from .controller_client import LocalController
+
+            assert isinstance(broker.metadata, Metadata)
+            assert isinstance(broker.controller, LocalController)
+            self._controller_listener.serve(
+                broker.metadata, broker.controller, broker.slices, self._clock, broker.background, self._file_system
+            )
+
+    async def brokers_left(self) -> None:
+        """If this node is the controller of other brokers: return when they have stopped, or after a while."""
+        if self._controller_listener is not None and self._controller_listener.node is not None:
+            await self._controller_listener.node.brokers_left(LEAVE_SECONDS)
+
     async def stop(self) -> None:
         """Complete the pending requests, flush, and close; the next startup finds a clean directory."""
         if self._membership is not None:
@@ -138,6 +169,10 @@ class Server(NodeServer):
             self._background.prepare_stop()
         if self.broker is not None:
             await self.broker.coordinators.close()
+        if self._controller_listener is not None:
+            # Before the broker is closed, which waits for requests to its controller.
+            flushed = None if self.broker is None else self.broker.group_commit.wait_idle
+            await self._controller_listener.close(CLOSE_GRACE_SECONDS, flushed)
         if self._network is not None:
             # Records that are being flushed will be acknowledged, however slow the disk is.
             flushed = None if self.broker is None else self.broker.group_commit.wait_idle
@@ -160,6 +195,8 @@ class Server(NodeServer):
             self._network.disconnect()
 
     async def _close_parts(self) -> None:
+        if self._controller_listener is not None:
+            await self._controller_listener.close(0)
         if self._membership is not None:
             self._membership.close()
             if self.broker is None:
@@ -177,6 +214,8 @@ class Server(NodeServer):
             file_system=self._file_system,
             rng=self._rng,
             allow_non_empty=self._allow_non_empty,
+            controller_endpoint=None if self._controller_listener is None else self._controller_listener.endpoint,
+            brokers=self.brokers,
         )
 
     def _listening_on(self) -> list[Listener]:

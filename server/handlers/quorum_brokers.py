@@ -37,7 +37,7 @@ def handle_broker_heartbeat(
     node: ControllerNode, context: RequestContext, request: BrokerHeartbeatRequest
 ) -> Sliced[BrokerHeartbeatResponse]:
     """Versions 0 to 2: a broker is alive. Its arrival counts, not the time at which the controller decides on it."""
-    node.contact(request.broker_id, request.broker_epoch)
+    node.contact(request.broker_id, request.broker_epoch, context.connection_probe())
     return node.controller.request(request, context.api_version, context.origin())
 
 

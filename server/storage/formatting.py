@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 
 
 def format_directories(
-    config: BrokerConfig, log_dirs: Sequence[str], cluster_id: str, file_system: FileSystem
+    config: BrokerConfig,
+    log_dirs: Sequence[str],
+    cluster_id: str,
+    file_system: FileSystem,
+    *,
+    allow_non_empty: bool = False,
 ) -> list[str]:
     """Format these directories and `metadata.log.dir`, except those that are formatted for this node and cluster.
 
@@ -37,7 +42,7 @@ def format_directories(
     paths = list(dict.fromkeys([*([metadata_directory] if metadata_directory else []), *log_dirs]))
     with contextlib.ExitStack() as opened:
         try:
-            check_data_directories(file_system, dict.fromkeys(paths), allow_non_empty=False)
+            check_data_directories(file_system, dict.fromkeys(paths), allow_non_empty=allow_non_empty)
             directories = [LogDirectory(file_system, path) for path in paths]
             for directory in directories:
                 directory.open(config.node_id)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,7 +20,7 @@ from ...log.directory import LogDirectory, LogDirectoryError
 from ...log.files import FileSystem
 from ...log.manager import LogManager
 from ...metadata.image import TOPIC_RESOURCE
-from ...metadata.quorum import Endpoint, Metadata, MetadataLogError
+from ...metadata.quorum import DEFAULT_CONTROLLER_ENDPOINT, Endpoint, Metadata, MetadataLogError
 from ...protocol.errors import KafkaError
 from ...protocol.uuid import random_uuid
 from ..concurrency.background import map_with_threads
@@ -152,8 +152,13 @@ def open_storage(
     file_system: FileSystem,
     rng: Random | None = None,
     allow_non_empty: bool = False,
+    controller_endpoint: Endpoint | None = None,
+    brokers: Collection[int] | None = None,
 ) -> Storage:
     """Open or create the directories. The metadata are in the first directory, or in `metadata.log.dir`.
+
+    `controller_endpoint`: the address at which this node is the controller of other brokers, and `brokers`: their ids,
+    if they are known.
 
     If the settings have no `node.id`, the directories define it. `allow_non_empty`: a directory that holds other files,
     and no data yet, becomes a data directory. `rng` is the random source for new IDs (cluster, directories, topics)
@@ -189,7 +194,13 @@ def open_storage(
                 rack=config.optional_str("broker.rack"),
                 random_uuid=new_uuid,
                 draw=random.randrange,
-                check=Ownership(file_system, manager.directories, config.node_id).check,
+                controller_endpoint=controller_endpoint or DEFAULT_CONTROLLER_ENDPOINT,
+                check=Ownership(
+                    file_system,
+                    manager.directories,
+                    config.node_id,
+                    brokers=(config.node_id,) if controller_endpoint is None else brokers,
+                ).check,
             )
         except OwnershipError as error:
             raise StorageError(str(error)) from None

@@ -18,7 +18,7 @@ If one of several log directories is missing, its partitions are not a reason to
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ...config.broker_config import StaticValue
 from ...log.checkpoints import (
@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from ...metadata.image import MetadataImage
 
 _NAMED_AT_MOST = 5
+
+BROKERS_FOLDER: Final = "brokers"
+"""The folder in a directory of the first of several brokers that contains those of the others (`members`)."""
 
 
 class OwnershipError(Exception):
@@ -102,42 +105,67 @@ def was_used(file_system: FileSystem, path: str) -> bool:
 class Ownership:
     """The check that `Metadata.open` makes after it has read its log and before it writes the first record."""
 
-    def __init__(self, file_system: FileSystem, directories: Sequence[LogDirectory], node_id: int) -> None:
+    def __init__(
+        self,
+        file_system: FileSystem,
+        directories: Sequence[LogDirectory],
+        node_id: int,
+        *,
+        brokers: Collection[int] | None,
+    ) -> None:
+        """``brokers``: the ids of the brokers that the cluster may have; None: any."""
         self._file_system = file_system
         self._directories = directories
         self._node_id = node_id
+        self._brokers = brokers
 
     def check(self, image: MetadataImage, deleted_topics: Collection[bytes]) -> None:
         """Raise `OwnershipError` if this node must not use these directories with this metadata.
 
         `deleted_topics`: the ids of topics whose deletion is in the log.
         """
-        self._check_brokers(image)
+        if self._brokers is not None:
+            self._check_brokers(image, self._brokers)
         self._check_directories(image)
         self._check_partitions(image, deleted_topics)
 
-    def _check_brokers(self, image: MetadataImage) -> None:
-        active = sorted(
-            broker.id for broker in image.brokers.values() if broker.is_active and broker.id != self._node_id
-        )
+    def _check_brokers(self, image: MetadataImage, brokers: Collection[int]) -> None:
         replicas: dict[int, str] = {}
         for topic in image.topics_by_id.values():
             for index, partition in topic.partitions.items():
                 for broker in partition.replicas:
-                    replicas.setdefault(broker, f"{topic.name}-{index}")
-        replicas.pop(self._node_id, None)
+                    if broker not in brokers:
+                        replicas.setdefault(broker, f"{topic.name}-{index}")
+        is_only_broker = len(brokers) == 1
+        active = sorted(broker.id for broker in image.brokers.values() if broker.is_active and broker.id not in brokers)
+        if not replicas and not (active and is_only_broker):
+            return
+        count = max((*replicas, *active)) - self._node_id + 1
         if replicas:
             broker, partition_name = min(replicas.items())
-            raise OwnershipError(
-                f"This is one node of a larger cluster: {_brokers(replicas)} has replicas, for example of "
-                f"{partition_name}, but Moldau supports only one broker. Reassign all partitions to broker "
-                f"{self._node_id} and unregister the others with Apache Kafka first. Nothing was changed."
+            problem = f"{_brokers(replicas)} has replicas, for example of {partition_name}"
+        else:
+            problem = f"{_brokers(active)} was active when its metadata was last written"
+        if self._has_folder_of_brokers():
+            advice = (
+                f"Start all brokers of this directory with --brokers {count}, and delete the topics with these replicas"
+                if replicas
+                else f"Start all brokers of this directory once with --brokers {count}, and stop them"
             )
-        if active:
+            raise OwnershipError(f"This is the directory of several brokers: {problem}. {advice}. Nothing was changed.")
+        if replicas:
             raise OwnershipError(
-                f"This is one node of a larger cluster: {_brokers(active)} was active when its metadata was last "
-                "written. Stop and unregister it with Apache Kafka first. Nothing was changed."
+                f"This is one node of a larger cluster: {problem}, but Moldau supports only one broker. Reassign all "
+                f"partitions to broker {self._node_id} and unregister the others with Apache Kafka first. Nothing was "
+                "changed."
             )
+        raise OwnershipError(
+            f"This is one node of a larger cluster: {problem}. Stop and unregister it with Apache Kafka first. Nothing "
+            "was changed."
+        )
+
+    def _has_folder_of_brokers(self) -> bool:
+        return any(self._file_system.exists(join(each.path, BROKERS_FOLDER)) for each in self._directories)
 
     def _check_directories(self, image: MetadataImage) -> None:
         registration = image.brokers.get(self._node_id)

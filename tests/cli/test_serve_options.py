@@ -18,7 +18,7 @@ from .conftest import Run
 EVERYTHING = [
     "--listen", "127.0.0.1:0", "--listen=INSIDE://h:1", "--data-dir", "/d", "--durable", "--config", "f",
     "--set", "a=b", "--set=c=d", "--allow-non-empty", "--ephemeral", "--print-config", "--exit-with-stdin",
-    "--control", "127.0.0.1:1",
+    "--control", "127.0.0.1:1", "--brokers", "3", "--member-of", "1,2", "--unsynced",
 ]  # fmt: skip
 
 
@@ -34,6 +34,9 @@ def test_options_are_parsed() -> None:
         "--print-config": [],
         "--exit-with-stdin": [],
         "--control": ["127.0.0.1:1"],
+        "--brokers": ["3"],
+        "--member-of": ["1,2"],
+        "--unsynced": [],
     }
     assert serve.parse([]) == {}
 

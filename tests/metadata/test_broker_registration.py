@@ -180,6 +180,26 @@ def test_another_incarnation_waits_for_the_end_of_the_session(
         assert rejected(cluster, sessions, asks(life=life), now_ms) == ErrorCode.DUPLICATE_BROKER_REGISTRATION
 
 
+@pytest.mark.parametrize(
+    ("is_connected", "log_dirs", "accepted"),
+    [
+        (False, None, True),  # the same directories: their locks have been released
+        (True, None, False),
+        (False, [b"another-director"], False),
+    ],
+)
+def test_another_incarnation_with_the_directories_of_a_disconnected_one_is_accepted(
+    cluster: Cluster, sessions: BrokerSessions, is_connected: bool, log_dirs: list[bytes] | None, accepted: bool
+) -> None:
+    do(cluster, sessions, asks(life=1))
+    sessions.is_connected = lambda broker_id, epoch: is_connected
+    request = asks(life=2) if log_dirs is None else asks(life=2, log_dirs=log_dirs)
+    if accepted:
+        do(cluster, sessions, request)
+    else:
+        assert rejected(cluster, sessions, request) == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+
+
 def test_the_same_incarnation_keeps_its_epoch_and_state(new_cluster: type[Cluster], sessions: BrokerSessions) -> None:
     cluster = new_cluster(1, 2)
     before = cluster.image.brokers[2]

@@ -81,3 +81,14 @@ def test_a_broker_stops_when_all_active_brokers_have_applied_its_resignation(
     idle = [broker(4, fenced=True), broker(5, stopping=True)]
     expected = all(offset is not None and offset >= 20 for offset in applied)
     assert sessions.may_stop(broker(1, stopping=True), [broker(1, stopping=True), *others, *idle]) is expected
+
+
+def test_the_broker_in_the_process_of_the_controller_needs_no_heartbeats() -> None:
+    sessions = BrokerSessions(9000, local_broker=1)
+    sessions.begin([broker(1), broker(2)], 0)
+    assert sessions.expired(9000) == (2, 10)
+    sessions.end(2, 10)
+    assert sessions.expired(100_000) is None
+    assert sessions.is_valid(1, 10, 100_000)  # another process cannot register with its id
+    sessions.shutdown_begins(2, 10, 20)
+    assert sessions.may_stop(broker(2, stopping=True), [broker(1), broker(2, stopping=True)])
