@@ -37,7 +37,7 @@ MAX_EVENTS = 128
 _MAX_TURNS = 64
 
 # The peer has disconnected and waits for nothing. (macOS has no epoll, and so no fast path.)
-_GONE = select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP if hasattr(select, "epoll") else 0
+_HANG_UP = select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP if hasattr(select, "epoll") else 0
 
 Callback = Callable[[], None]
 
@@ -208,7 +208,7 @@ class DirectSelector(selectors.EpollSelector):
         # The kernel moves reported descriptors behind those that it has not reported.
         self.polls_for_all = 1 if len(events) < limit else 1 + len(self._readers) // MAX_EVENTS
         measured = self.turns.begin(len(events))
-        if measured or not self.turns.strikes:
+        if measured or not self.turns.penalties:
             return self._serve(events, measured=measured)
         others = []
         for event in events:
@@ -219,16 +219,16 @@ class DirectSelector(selectors.EpollSelector):
         """Serve connections, and return the other ready descriptors. If ``measured``, postpone slow connections."""
         readers, writers, hang_ups = self._readers, self._writers, self._hang_ups
         turns, postponed = self.turns, self._postponed
-        strikes, clock = turns.strikes, turns.clock
+        penalties, clock = turns.penalties, turns.clock
         now = turns.start() if measured else 0.0
         others = []
         for fd, event in events:
-            if measured and (fd in strikes or fd in postponed or event & _GONE) and self._events(fd):
+            if measured and (fd in penalties or fd in postponed or event & _HANG_UP) and self._events(fd):
                 self._serve_later(fd, event)
                 continue
             # An error or a hang-up concerns both callbacks. One callback may remove another's descriptor, or its own.
             reader, writer = readers.get(fd), writers.get(fd)
-            if reader is None and fd in hang_ups and event & _GONE:
+            if reader is None and fd in hang_ups and event & _HANG_UP:
                 hung_up = hang_ups[fd]
                 self.remove_hang_up(fd)  # it would be reported again and again
                 _call(hung_up)
@@ -253,19 +253,19 @@ class DirectSelector(selectors.EpollSelector):
         return others
 
     def _serve_alone(self, event: tuple[int, int]) -> list[tuple[selectors.SelectorKey, int]]:
-        """Serve one event while few are ready. A connection with strikes loses one if it is quick."""
+        """Serve one event while few are ready. A connection with penalties loses one if it is quick."""
         turns, fd = self.turns, event[0]
-        if fd not in turns.strikes:
+        if fd not in turns.penalties:
             return self._serve([event], measured=False)
         began = turns.start()
         others = self._serve([event], measured=False)
-        if fd in turns.strikes:  # otherwise it is closed
+        if fd in turns.penalties:  # otherwise it is closed
             turns.record(fd, began, turns.clock())
         return others
 
     def _serve_later(self, fd: int, event: int) -> None:
         if fd not in self._postponed:
-            self.turns.later(fd, partial(self._serve_in_turn, fd), gone=bool(event & _GONE))
+            self.turns.later(fd, partial(self._serve_in_turn, fd), disconnected=bool(event & _HANG_UP))
             self._postponed[fd] = event
         else:
             self._postponed[fd] |= event

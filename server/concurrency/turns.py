@@ -9,20 +9,20 @@ would wait for all of them. So:
   paused.
 - Waiting connections continue in later iterations of the loop, one slice each, for `TURN_MS` in each iteration in
   total. Data of other connections is served in between: it does not wait for the queue, and does not block it.
-- A connection that uses up its slice gets a strike. A connection that finishes earlier loses one. A connection with a
-  strike is served from the queue, even when it is ready with new requests (`event_loop`). Connections with two strikes
-  or more wait in a separate queue, which gets every `_SLOW_SHARE`th turn while others wait. So a client that was slow
-  once (the process may have been stopped at that time) does not wait for a thousand clients that are always slow. A new
-  connection begins with two strikes, and two short requests remove them: a thousand new connections may arrive
-  together, and nothing is known about them.
+- A connection that uses up its slice gets a penalty. A connection that finishes earlier loses one. A connection with a
+  penalty is served from the queue, even when it is ready with new requests (`event_loop`). Connections with two
+  penalties or more wait in a separate queue, which gets every `_SLOW_SHARE`th turn while others wait. So a client that
+  was slow once (the process may have been stopped at that time) does not wait for a thousand clients that are always
+  slow. A new connection begins with two penalties, and two short requests remove them: a thousand new connections may
+  arrive together, and their behavior is not known yet.
 
 A connection has used up its slice if it took this long by the clock and wants more, and if at least half of the time
-was CPU time of the thread. The process may have waited for a CPU during a short request, which says nothing about the
+was CPU time of the thread. The process may have waited for a CPU during a short request, which is no property of the
 connection. If the connection wants no more, it may run for two slices: a request takes longer among many others, whose
 memory has displaced its own in the CPU's caches.
 
-Strikes count slices, not used time. With a thousand busy connections, each gets a thousandth of the time, which is less
-than the time of the one client that sends a request now and then. The difference is that they always want more.
+Penalties count slices, not used time. With a thousand busy connections, each gets a thousandth of the time, which is
+less than the time of the one client that sends a request now and then. The difference is that they always want more.
 
 This module does not know what the callbacks do.
 """
@@ -46,7 +46,7 @@ SLICE_MS = 0.25
 FEW: Final = 16
 """While no more connections are ready, and none wait, each may have a longer slice, and nothing is measured."""
 
-_MAX_STRIKES = 8
+_MAX_PENALTIES = 8
 _SLOW = 2
 _SLOW_SHARE = 4
 
@@ -60,13 +60,13 @@ class Turns:
         "_checked",
         "_checked_cpu",
         "_cpu_clock",
-        "_once",
+        "_normal",
         "_scheduled",
         "_slow",
         "_slow_skipped",
         "clock",
+        "penalties",
         "slice_s",
-        "strikes",
     )
 
     def __init__(
@@ -86,26 +86,26 @@ class Turns:
         self._again = -1  # the latest descriptor that wants a later turn, since the measured callback began
         self._checked = 0.0  # both clocks, read at the same moment
         self._checked_cpu = 0.0
-        self._once: deque[tuple[int, Callback]] = deque()  # connections with at most one strike
+        self._normal: deque[tuple[int, Callback]] = deque()  # connections with at most one penalty
         self._slow: deque[tuple[int, Callback]] = deque()
         self._slow_skipped = 0
         self._scheduled = False
-        self.strikes: dict[int, int] = {}
-        """By descriptor. Connections without strikes have no entry."""
+        self.penalties: dict[int, int] = {}
+        """By descriptor. Connections without penalties have no entry."""
         self.slice_s = LONE_SLICE_MS / 1000
         """How long a connection may continue now, in seconds."""
 
     def __len__(self) -> int:
         """How many callbacks wait."""
-        return len(self._once) + len(self._slow)
+        return len(self._normal) + len(self._slow)
 
     def opened(self, fd: int) -> None:
-        """Register the descriptor of a new connection, of which nothing is known."""
-        self.strikes[fd] = _SLOW
+        """Register the descriptor of a new connection, whose behavior is not known yet."""
+        self.penalties[fd] = _SLOW
 
     def closed(self, fd: int) -> None:
         """The connection of this descriptor is closed. Its waiting callbacks are called nevertheless."""
-        self.strikes.pop(fd, None)
+        self.penalties.pop(fd, None)
 
     def begin(self, ready: int) -> bool:
         """Begin with ``ready`` ready connections. Returns whether each of them is to be measured (`record`)."""
@@ -122,14 +122,14 @@ class Turns:
 
     def record(self, fd: int, began: float, now: float) -> None:
         """The connection of this descriptor was served from ``began`` to ``now``, the current time."""
-        strikes = self.strikes.get(fd, 0)
+        penalties = self.penalties.get(fd, 0)
         if now - began >= SLICE_MS / 1000:
             if self._ran(began, now) >= SLICE_MS / 1000 * (0.5 if fd == self._again else 2):
-                self.strikes[fd] = min(strikes + 1, _MAX_STRIKES)
-        elif strikes > 1:
-            self.strikes[fd] = strikes - 1
-        elif strikes:
-            del self.strikes[fd]
+                self.penalties[fd] = min(penalties + 1, _MAX_PENALTIES)
+        elif penalties > 1:
+            self.penalties[fd] = penalties - 1
+        elif penalties:
+            del self.penalties[fd]
         self._again = -1
 
     def _ran(self, began: float, now: float) -> float:
@@ -139,13 +139,13 @@ class Turns:
         self._checked, self._checked_cpu = now, cpu
         return now - began - waited
 
-    def later(self, fd: int, callback: Callback, *, gone: bool = False) -> None:
+    def later(self, fd: int, callback: Callback, *, disconnected: bool = False) -> None:
         """Call ``callback`` in a later turn, for the connection of this descriptor.
 
-        ``gone``: its peer has disconnected, so it may wait behind all others.
+        ``disconnected``: its peer is disconnected, so it may wait behind all others.
         """
         self._again = fd
-        (self._slow if gone or self.strikes.get(fd, 0) >= _SLOW else self._once).append((fd, callback))
+        (self._slow if disconnected or self.penalties.get(fd, 0) >= _SLOW else self._normal).append((fd, callback))
         self._schedule()
 
     def _schedule(self) -> None:
@@ -174,8 +174,8 @@ class Turns:
             self._schedule()
 
     def _next(self) -> tuple[int, Callback]:
-        if self._once and (not self._slow or self._slow_skipped < _SLOW_SHARE - 1):
+        if self._normal and (not self._slow or self._slow_skipped < _SLOW_SHARE - 1):
             self._slow_skipped += 1
-            return self._once.popleft()
+            return self._normal.popleft()
         self._slow_skipped = 0
         return self._slow.popleft()

@@ -789,7 +789,7 @@ class Connection:
         self._sending.drop()
         self._host.turns.closed(self.fd)
         if len(self._in_flight) > FEW_IN_FLIGHT:
-            self._host.turns.later(self.fd, self._cancel_in_flight, gone=True)
+            self._host.turns.later(self.fd, self._cancel_in_flight, disconnected=True)
         else:
             self._cancel_in_flight()
         self._frame = None

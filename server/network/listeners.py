@@ -221,7 +221,7 @@ class Network:
             connection.close(None)
         # Requests of closed connections are canceled in turns, which are before this one in the same queue.
         served = self.loop.create_future()
-        self.turns.later(-1, partial(served.set_result, None), gone=True)
+        self.turns.later(-1, partial(served.set_result, None), disconnected=True)
         await served
         await self.read_ahead.close()
 

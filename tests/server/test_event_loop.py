@@ -127,7 +127,7 @@ def test_a_deferred_socket_is_served_later_for_the_events_registered_then() -> N
         slow, reused, gone, *others = ours
         called: list[Any] = []
         for sock in (slow, reused, gone):
-            fast_path.turns.strikes[sock.fileno()] = 1
+            fast_path.turns.penalties[sock.fileno()] = 1
 
         def read(sock: Any) -> None:
             called.append(sock)

@@ -116,38 +116,38 @@ def test_fast_service_removes_strikes() -> None:
         loop.record(5, 3 * SLICE_MS)
     for left in (2, 1):
         loop.record(5, 0.0)
-        assert loop.turns.strikes == {5: left}
+        assert loop.turns.penalties == {5: left}
     loop.record(5, 0.0)
     loop.record(5, 0.0)
-    assert not loop.turns.strikes
+    assert not loop.turns.penalties
 
 
 def test_time_in_which_the_process_was_stopped_causes_no_strike() -> None:
     loop = Loop()
     loop.record(5, SLICE_MS / 4, waited_ms=10 * SLICE_MS)
-    assert not loop.turns.strikes
+    assert not loop.turns.penalties
     loop.record(5, 3 * SLICE_MS, waited_ms=10 * SLICE_MS)
-    assert loop.turns.strikes == {5: 1}
+    assert loop.turns.penalties == {5: 1}
     # In one iteration: the wait of one connection does not reduce the measured time of the next.
     began = loop.turns.start()
     for fd, ran_ms, waited_ms in ((6, SLICE_MS / 4, 0.0), (7, SLICE_MS / 4, SLICE_MS), (8, 3 * SLICE_MS, 0.0)):
         loop.pass_ms(ran_ms)
         loop.clock.pass_ms(waited_ms)
         loop.turns.record(fd, began, began := loop.clock())
-    assert loop.turns.strikes == {5: 1, 8: 1}
+    assert loop.turns.penalties == {5: 1, 8: 1}
 
 
 def test_a_connection_without_more_work_may_exceed_a_slice() -> None:
     loop = Loop()
     loop.record(5, 1.5 * SLICE_MS)
-    assert not loop.turns.strikes
+    assert not loop.turns.penalties
     began = loop.turns.start()
     loop.pass_ms(1.5 * SLICE_MS)
     loop.turns.later(5, lambda: None)
     loop.turns.record(5, began, loop.clock())
-    assert loop.turns.strikes == {5: 1}
+    assert loop.turns.penalties == {5: 1}
     loop.record(5, 1.5 * SLICE_MS)  # its earlier requests do not matter
-    assert loop.turns.strikes == {5: 1}
+    assert loop.turns.penalties == {5: 1}
 
 
 def test_interruptions_do_not_count_as_service_time() -> None:
@@ -156,7 +156,7 @@ def test_interruptions_do_not_count_as_service_time() -> None:
     began = turns.start()
     select.select([], [], [], SLICE_MS / 1000 * 20)
     turns.record(5, began, turns.clock())
-    assert not turns.strikes
+    assert not turns.penalties
 
 
 def test_a_slice_is_shorter_if_many_connections_are_ready_or_one_waits() -> None:
@@ -242,10 +242,10 @@ def busy(cost_ms: float, asks_at: tuple[int, ...]) -> Iterator[tuple[Fixture, Bu
 
         dispatcher.ask = ask
         # The connection is known to be fast.
-        strikes = fixture.network.turns.strikes
+        penalties = fixture.network.turns.penalties
         for left in (1, 0):
             light.sendall(frame(b"quick"))
-            fixture.wait_until(lambda left=left: strikes.get(light_fd, 0) == left)
+            fixture.wait_until(lambda left=left: penalties.get(light_fd, 0) == left)
         light.sendall(frame(b"hold"))
         yield fixture, dispatcher, by_fd
 
