@@ -41,7 +41,7 @@ def dump_files(files: tuple[Path, ...], records: bool, as_json: bool) -> None:
 
     Segments (.log), indexes (.index, .timeindex, .txnindex), producer snapshots (.snapshot), the metadata log and its
     snapshots (.checkpoint), leader-epoch-checkpoint, partition.metadata, meta.properties and the offset checkpoints.
-    Checksums are verified, and entries of an .index are compared with the .log beside it. The exit code is 1 if
+    Checksums are verified, and entries of an .index are compared with the .log next to it. The exit code is 1 if
     a file is damaged.
 
     \b

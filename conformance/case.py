@@ -149,7 +149,7 @@ def case(
         since: the first release of Apache Kafka that behaves like this; None for all.
         until: the first release that no longer does; None if all later ones do.
         alters_configs: the case changes settings of brokers or groups.
-        exclusive: nothing runs beside the case.
+        exclusive: no other case runs at the same time.
         seconds: its deadline, before it is multiplied by `--patience`.
     """
 

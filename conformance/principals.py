@@ -1,4 +1,4 @@
-"""A second principal beside that of the suite: a SCRAM user of the case, and the ACLs that allow or deny something.
+"""A second principal: a SCRAM user of the case, and the ACLs that allow or deny something.
 
 It needs a server that has an authorizer, whose ACLs the suite's own user may change, and a listener with SCRAM.
 """

@@ -1,7 +1,7 @@
 """The offline check of log directories: their own files, the metadata log in one of them, and every partition.
 
 The metadata log contains the expected partitions, their topic ids, and which topics are compacted. If the given paths
-do not include it, the check searches for it beside them; without it, these facts are unknown.
+do not include it, the check searches for it next to them; without it, these facts are unknown.
 """
 
 from __future__ import annotations

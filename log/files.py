@@ -114,7 +114,7 @@ class FileSystem(Protocol):
     def read_file(self, path: str) -> bytes: ...
 
     def replace_file(self, path: str, data: Buffer, *, sync: bool) -> None:
-        """Write `data` beside `path` and rename it, so that a reader finds either the old or the new content.
+        """Write `data` next to `path` and rename it, so that a reader finds either the old or the new content.
 
         With `sync`, this also holds after a power failure.
         """

@@ -143,7 +143,7 @@ class Flush:
                 opened.append(self._file_system.open(path))
 
     def _write_replacements(self, opened: list[File], temporaries: list[tuple[str, str]]) -> None:
-        """Write them beside the old ones; each is added to `temporaries` before it is written."""
+        """Write them next to the old ones; each is added to `temporaries` before it is written."""
         for path, data in self._replacements:
             temporary = path + TEMPORARY
             try:

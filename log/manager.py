@@ -96,7 +96,7 @@ class CheckpointFiles:
         return join(directory.path, f"{name}.{self._number}.tmp")
 
     def run(self) -> None:
-        """Write and sync them beside the old ones."""
+        """Write and sync them next to the old ones."""
         for directory, name, data in self._contents:
             try:
                 file = self._file_system.open(self._temporary(directory, name), create=True)

@@ -90,7 +90,7 @@ class Change:
 
 
 class RemoteBrokers(NamedTuple):
-    """What the active controller knows about brokers of other processes, beside the metadata."""
+    """What the active controller knows about brokers of other processes, in addition to the metadata."""
 
     sessions: BrokerSessions
     observers: Observers

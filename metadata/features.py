@@ -63,7 +63,7 @@ BOOTSTRAP_FEATURES: Final[Mapping[str, int]] = {
 _CHANGES_METADATA: Final = frozenset({7, 8, 11, 13, 14, 15, 17, 23, 30})
 """Levels that introduced records or fields: a downgrade below one of them may lose data."""
 
-# The levels that permit something to be written.
+# The levels that permit a write.
 TRANSACTIONS_SINCE: Final = 13
 CONTROLLER_REGISTRATION_SINCE: Final = 15
 DIRECTORIES_SINCE: Final = 17

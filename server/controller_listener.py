@@ -1,8 +1,8 @@
 """The listener of an active controller: brokers register with it, fetch the metadata log, and forward requests to it.
 
-A node that is only a controller has nothing else (`controller_server`). A combined node has it beside the listeners for
-clients, if `listeners` has an address for the controller. Its connections have their own limits of memory: requests of
-clients cannot delay the heartbeats of brokers.
+A node that is only a controller has nothing else (`controller_server`). A combined node has it in addition to the
+listeners for clients, if `listeners` has an address for the controller. Its connections have their own limits of
+memory: requests of clients cannot delay the heartbeats of brokers.
 """
 
 from __future__ import annotations

@@ -175,7 +175,8 @@ def level(c: Check, update: Update, is_accepted: bool) -> None:
     },
 )
 def unknown(c: Check, level: int, kind: int) -> None:
-    """Sends: UpdateFeatures with `validate_only` and a feature that does not exist, alone and beside one that does.
+    """Sends: UpdateFeatures with `validate_only` and a feature that does not exist, alone and together with one that
+    does.
 
     Expects: INVALID_UPDATE_VERSION with a message that has its name.
 

@@ -110,7 +110,7 @@ def exchange(c: Check, version: int) -> None:
     },
 )
 def unknown(c: Check, version: int, topics: dict[str, list[int]]) -> None:
-    """Sends: DescribeQuorum of a partition other than `__cluster_metadata-0`, alone or beside it.
+    """Sends: DescribeQuorum of a partition other than `__cluster_metadata-0`, alone or together with it.
 
     Expects: no error of the response; UNKNOWN_TOPIC_OR_PARTITION for each partition of the request.
 

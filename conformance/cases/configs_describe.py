@@ -119,7 +119,7 @@ def documentation(c: Check, version: int) -> None:
 
     Expects: a text for each config.
 
-    Why: user interfaces show it beside the value, because the client does not know the configs of newer servers.
+    Why: user interfaces show it next to the value, because the client does not know the configs of newer servers.
     """
     result = k.describe(c, new_topic(c), version=version, documentation=True)
     c.error(result.error_code, ErrorCode.NONE)
@@ -142,7 +142,7 @@ def documentation(c: Check, version: int) -> None:
     },
 )
 def keys(c: Check, requested: list[str], expected: list[str]) -> None:
-    """Sends: DescribeConfigs of a topic with keys that do not exist, or occur twice, beside one that exists.
+    """Sends: DescribeConfigs of a topic with keys that do not exist, or occur twice, together with one that exists.
 
     Expects: each key that exists once, no config for the others, and no error.
 

@@ -121,7 +121,7 @@ def no_configs(c: Check, version: int) -> None:
     },
 )
 def invalid(c: Check, values: dict[str, str | None], expected: ErrorCode) -> None:
-    """Sends: AlterConfigs with a config that does not exist, an impossible value or null, beside a valid one.
+    """Sends: AlterConfigs with a config that does not exist, an impossible value or null, together with a valid one.
 
     Expects: INVALID_CONFIG, or INVALID_REQUEST if the value is null, with a message; the topic keeps its configs.
 

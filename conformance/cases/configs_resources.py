@@ -289,7 +289,7 @@ def list_types(c: Check) -> None:
     variants={"0": ([0],), "3": ([3],), "127": ([127],), "beside-known": ([k.TOPIC, 3],)},
 )
 def list_unknown_type(c: Check, requested: list[int]) -> None:
-    """Sends: ListConfigResources of a type that does not exist, alone or beside topics.
+    """Sends: ListConfigResources of a type that does not exist, alone or together with topics.
 
     Expects: UNSUPPORTED_VERSION, and an empty list.
 

@@ -1,4 +1,5 @@
-"""What a user may do without ACLs, and with them: a second user beside that of the suite (KIP-11, KIP-290, KIP-679).
+"""What a user may do without ACLs, and with them: a second user, in addition to that of the suite (KIP-11, KIP-290,
+KIP-679).
 
 The second user is a SCRAM user of the case. It uses the broker at the address, so that some cases do not apply to a
 cluster whose coordinators are on other brokers.
@@ -107,7 +108,8 @@ def denied(c: Check, api: ApiKey) -> None:
 
     Expects: the authorization error of the resource, and no other error.
 
-    Why: what is not allowed must not happen; a client tells this error from a temporary one, which it would retry.
+    Why: a forbidden operation must not happen; a client must distinguish this error from a temporary one, which it
+    would retry.
     """
     version = c.version(api)
     if api in NEW_GROUPS and c.target.features.get("group.version", 0) < 1:

@@ -1,6 +1,6 @@
 """JoinGroup of classic groups.
 
-A member enters the group or asks for a rebalance. The response is sent with the next generation. `state` lists the
+A member enters the group or requests a rebalance. The response is sent with the next generation. `state` lists the
 responses by state of the group.
 
 - Since version 4 (KIP-394), a new member first gets a member ID and must retry with it. Until then it is a pending

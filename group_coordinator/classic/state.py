@@ -30,7 +30,7 @@ a rebalance in progress, and its members start it again.
 Requests of a member that is not in the group, or not in its generation, are rejected in every state (UNKNOWN_MEMBER_ID,
 FENCED_INSTANCE_ID, ILLEGAL_GENERATION). Deadlines change the state without a request: an expired session removes its
 member, a rebalance does not wait for members beyond their rebalance timeout, and a generation does not wait for members
-that never ask for their assignment.
+that never request their assignment.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """SyncGroup of classic groups.
 
-Every member of a new generation asks for its assignment. The leader sends the assignments of all members. Then the
+Every member of a new generation requests its assignment. The leader sends the assignments of all members. Then the
 generation is written, and all waiting requests are answered. Members that the leader omitted get an empty assignment;
 assignments for unknown members are ignored. If the generation cannot be written, a new rebalance begins.
 """

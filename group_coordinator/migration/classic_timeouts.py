@@ -39,7 +39,7 @@ def wait_for_join(states: GroupStates, group_id: str, member: ConsumerGroupMembe
 
 
 def wait_for_sync(states: GroupStates, group_id: str, member_id: str, timeout_ms: int, now: Now) -> None:
-    """The member has joined and must ask for its assignment."""
+    """The member has joined and must request its assignment."""
     states.deadlines.cancel(group_id, (_JOIN, member_id))
     _wait(states, group_id, (_SYNC, member_id), timeout_ms, now)
 

@@ -5,7 +5,7 @@ of offsets. It runs in slices. A group is visited once for all topics that were 
 a decision for a group must have the group as its key, so that it sees earlier decisions for the group.
 
 Offsets contain the topic ID since Kafka 4.1, so those of a new topic with the same name are kept. An offset of the old
-topic can remain beside them: a pending one that is older than a commit for the new topic, or any if such a commit is
+topic can remain next to them: a pending one that is older than a commit for the new topic, or any if such a commit is
 pending. No response contains it (`fetch`), and it expires.
 """
 

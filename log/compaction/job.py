@@ -1,7 +1,7 @@
 """The input and the result of a compaction pass: plain values, which are sent to another process and back.
 
 The log creates a `CompactionJob` of its sealed segments (`Log.begin_compaction`); `compact` reads those files, writes
-`.cleaned` files beside them, and returns a `CompactionResult`; `Compaction.end` puts them in place if the log has not
+`.cleaned` files next to them, and returns a `CompactionResult`; `Compaction.end` puts them in place if the log has not
 changed too much in the meantime. The computing process shares no state with the running log.
 """
 

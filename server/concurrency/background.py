@@ -1,4 +1,4 @@
-"""Starts all threads and processes that work beside the event loop.
+"""Starts all threads and processes that work outside of the event loop.
 
 A system may refuse to start a thread: because of a limit of processes (`pids.max` of a container, `ulimit -u`), or
 because memory is low. That must not end anything permanently, so jobs follow these rules:

@@ -1,4 +1,4 @@
-"""File work beside the event loop, through aiofiles: checkpoints, snapshots, directories, files to unlink.
+"""File work outside of the event loop, through aiofiles: checkpoints, snapshots, directories, files to unlink.
 
 aiofiles passes each call to an executor. By default that is asyncio's own, which needs a thread for its shutdown and
 loses work if a thread cannot be started. So aiofiles gets an executor that uses a `JobExecutor` of `background`.

@@ -52,7 +52,7 @@ def unknown_host(s: Scene, host: str, port: int) -> None:
 
     Job: produce 20 records with an idempotent producer.
 
-    Expects: the client asks for Metadata again, at its bootstrap address if necessary; all records are stored, once and
+    Expects: the client requests Metadata again, at its bootstrap address if necessary; all records are stored, once and
     in order.
     """
     topic = s.topic()
@@ -121,7 +121,7 @@ def recreated_topic(s: Scene) -> None:
 
     Job: consume the new partition of 20 records.
 
-    Expects: the client asks for Metadata again, and reports each record once, in order; or it reports UNKNOWN_TOPIC_ID.
+    Expects: the client requests Metadata again, and reports each record once, in order; or it reports UNKNOWN_TOPIC_ID.
     """
     topic = s.topic()
     fault = s.faults.stale_metadata(topic=topic, times=3)

@@ -283,7 +283,7 @@ def committed_error(s: Scene, error: ErrorCode) -> None:
     Job: commit offset 7, and look up the committed offset.
 
     Expects: the client retries, and reports 7; or it reports this error by its name, so that the application knows
-    that it can ask again.
+    that it can retry.
     """
     reported = _look_up_committed(s, error)
     if reported is not None:
@@ -392,7 +392,7 @@ def truncated_while_away(s: Scene) -> None:
 @scenario("groups.truncated.while-consuming", "the log is truncated while a member consumes", source="KIP-320")
 def truncated_while_consuming(s: Scene) -> None:
     """Broker: when the group has committed the offset 20, the records from offset 12 on are lost, as by an unclean
-    leader election, and the next leader has 13 others, to offset 24. The broker is restarted meanwhile.
+    leader election, and the next leader has 13 others, to offset 24. The broker is restarted in the meantime.
 
     Job: join a group, consume records with 25 different offsets, commit and leave.
 
