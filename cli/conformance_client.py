@@ -92,6 +92,8 @@ def command(
         except OSError as error:
             raise Failure(f"the report cannot be written: {error}") from error
     _print(results)
+    if json_file is None and any(result.verdict is Verdict.FAILED for result in results):
+        print("\n--json FILE writes what the client sent in each failed scenario; --explain ID describes a scenario.")
     if runner.interrupted:
         return EXIT_INTERRUPTED
     return EXIT_FAILED if any(result.verdict is Verdict.FAILED for result in results) else 0

@@ -6,7 +6,9 @@ All scenarios take up to half a minute per client; docs/conformance/ has the rep
 from __future__ import annotations
 
 import json
+import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -70,3 +72,19 @@ def test_scenarios(client: str) -> None:
     scenarios = [each for each in select(SCENARIOS) if cause_of(client, each.id) is None]
     results = runner.run(scenarios)
     assert [(each.scenario.id, each.reason) for each in results if each.verdict is not Verdict.PASSED] == []
+
+
+def test_the_adapter_of_the_documentation(tmp_path: Path) -> None:
+    require_program("kcat")
+    page = (FOLDER.parent / "conformance.md").read_text(encoding="utf-8")
+    (source,) = (
+        each for each in re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE) if "kcat" in each
+    )
+    adapter = tmp_path / "kcat_adapter.py"
+    adapter.write_text(source, encoding="utf-8")
+    passing = ("produce.normal", "produce.lost-response.disconnect", "produce.fatal.message-too-large")
+    scenarios = select((*passing, "consume.normal", "consume.trimmed", "groups.normal.classic"))
+    results = Runner([sys.executable, str(adapter)], patience=2.0, jobs=1).run(scenarios)
+    verdicts = {each.scenario.id: (each.verdict, each.reason) for each in results}
+    assert verdicts.pop("groups.normal.classic")[0] is Verdict.NOT_APPLICABLE
+    assert {each for each in verdicts.items() if each[1][0] is not Verdict.PASSED} == set()

@@ -7,7 +7,7 @@ the first fault and after the last one: `stored` removes the faults.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count
@@ -41,7 +41,8 @@ _OWN_CLIENT_IDS: Final = ("scene", "moldau-testing")
 class Stored(NamedTuple):
     """A record of the client under test: in the log, acknowledged, or consumed."""
 
-    offset: int
+    offset: int | None
+    """None if the client does not report the offsets of what was acknowledged."""
     value: str
 
 
@@ -91,25 +92,25 @@ class Scene:
     def produce(self, topic: str, values: Sequence[str], *, partition: int = 0, **options: Any) -> list[Stored]:
         """Let the client produce, and return what it reports as acknowledged. Raises `JobError`."""
         answer = self._do("produce", topic=topic, partition=partition, values=list(values), options=options)
-        return [Stored(each["offset"], each["value"]) for each in answer["acknowledged"]]
+        return [Stored(each.get("offset"), each["value"]) for each in _objects(answer, "acknowledged", "value")]
 
     def consume(self, topic: str, *, partition: int = 0, start: int = 0, bootstrap: str | None = None) -> list[Stored]:
         """Let the client read from `start` to the end. Raises `JobError`."""
         more = {} if bootstrap is None else {"bootstrap": bootstrap}
         answer = self._do("consume", topic=topic, partition=partition, start=start, options={}, **more)
-        return [Stored(each["offset"], each["value"]) for each in answer["records"]]
+        return [Stored(each["offset"], each["value"]) for each in _objects(answer, "records", "value", "offset")]
 
     def read_committed(self, topic: str) -> list[str]:
         """Let the client read the committed values of partition 0. Raises `JobError`."""
         options = {"isolation": "read_committed"}
         answer = self._do("consume", topic=topic, partition=0, start=0, options=options)
-        return [each["value"] for each in answer["records"]]
+        return [each["value"] for each in _objects(answer, "records", "value")]
 
     def consume_group(self, group: str, topic: str, count: int, **options: Any) -> list[tuple[int, int]]:
         """Let the client join a group, read this many records, commit and leave; the partitions and offsets. Raises
         `JobError`."""
         answer = self._do("consume_group", group=group, topic=topic, count=count, options=options)
-        return [(each["partition"], each["offset"]) for each in answer["records"]]
+        return [(each["partition"], each["offset"]) for each in _objects(answer, "records", "partition", "offset")]
 
     def commit(self, group: str, topic: str, offset: int) -> None:
         """Let the client commit an offset of partition 0 without joining the group. Raises `JobError`."""
@@ -117,13 +118,14 @@ class Scene:
 
     def committed(self, group: str, topic: str) -> int | None:
         """Let the client look up the committed offset of partition 0. Raises `JobError`."""
-        found: int | None = self._do("committed", group=group, topic=topic, partition=0)["offset"]
+        answer = self._do("committed", group=group, topic=topic, partition=0)
+        found: int | None = _field(answer, "offset")
         return found
 
     def transact(self, transactional_id: str, *transactions: dict[str, Any]) -> list[str]:
         """Let the client run transactions; the outcome of each. Raises `JobError`."""
         answer = self._do("transact", transactional_id=transactional_id, transactions=list(transactions))
-        return [str(each["outcome"]) for each in answer["outcomes"]]
+        return [str(each["outcome"]) for each in _objects(answer, "outcomes", "outcome")]
 
     def admin(self, job: str, **arguments: Any) -> dict[str, Any]:
         """One of the jobs `create_topic`, `delete_topic`, `create_partitions`, `list_topics` and `delete_records`."""
@@ -143,7 +145,7 @@ class Scene:
     def offset_for_time(self, topic: str, timestamp: int) -> int | None:
         """Let the client look up an offset. Raises `JobError`."""
         answer = self._do("offset_for_time", topic=topic, partition=0, timestamp=timestamp)
-        found: int | None = answer["offset"]
+        found: int | None = _field(answer, "offset")
         return found
 
     def error_of(self, what: str, expected: Sequence[str], run: Any) -> None:
@@ -289,7 +291,11 @@ class Scene:
         reports."""
         stored = self.stored(topic)
         _compare_values(sent, [each.value for each in stored])
-        if list(acknowledged) != stored:
+        reported = [
+            here if here.offset is not None else here._replace(offset=there.offset)
+            for here, there in zip(acknowledged, stored, strict=False)
+        ]
+        if reported != stored or len(acknowledged) != len(stored):
             raise MismatchError("the acknowledged records and their offsets", _short(stored), _short(acknowledged))
 
     def not_lost(self, topic: str, sent: Sequence[str]) -> None:
@@ -301,7 +307,7 @@ class Scene:
 
     def all_consumed(self, topic: str, consumed: Sequence[Stored], *, start: int = 0) -> None:
         """The client has reported each stored record once, in order, with its offset."""
-        stored = [each for each in self.stored(topic) if each.offset >= start]
+        stored = [each for each in self.stored(topic) if each.offset is not None and each.offset >= start]
         if list(consumed) != stored:
             _compare_values([each.value for each in stored], [each.value for each in consumed], "the consumed records")
             raise MismatchError("the offsets of the consumed records", _short(stored), _short(consumed))
@@ -326,6 +332,25 @@ class Scene:
         took = time.monotonic() - began
         if took > seconds * self._patience:
             raise MismatchError(what, f"within {seconds:g} s", f"{took:.1f} s")
+
+
+def _field(answer: Mapping[str, Any], name: str) -> Any:
+    """What the adapter has to answer."""
+    if name not in answer:
+        raise InconclusiveError(f"the adapter's answer has no {name!r}: {str(answer)[:200]}")
+    return answer[name]
+
+
+def _objects(answer: Mapping[str, Any], name: str, *fields: str) -> list[dict[str, Any]]:
+    """A list of objects with these fields, which the adapter has to answer."""
+    found = _field(answer, name)
+    if not isinstance(found, list):
+        raise InconclusiveError(f"{name!r} of the adapter's answer is not a list: {str(found)[:200]}")
+    for each in found:
+        if not isinstance(each, dict) or any(field not in each for field in fields):
+            wanted = " and ".join(repr(field) for field in fields)
+            raise InconclusiveError(f"an element of {name!r} of the adapter's answer needs {wanted}: {str(each)[:200]}")
+    return found
 
 
 def _compare_values(expected: Sequence[str], actual: Sequence[str], what: str = "the stored records") -> None:

@@ -36,7 +36,15 @@ def main(defect: str, started: str | None = None) -> None:
         if defect == "garbage":
             print("this is not JSON", flush=True)
             continue
-        print(json.dumps({"id": job["id"] + (defect == "wrong-id"), **_do(job, defect)}), flush=True)
+        answer = _do(job, defect)
+        if defect == "no-offsets":
+            for each in answer.get("acknowledged", answer.get("records", [])):
+                del each["offset"]
+        elif defect == "no-list":
+            answer = dict.fromkeys(answer, "all")
+        elif defect == "no-answer":
+            answer = {}
+        print(json.dumps({"id": job["id"] + (defect == "wrong-id"), **answer}), flush=True)
 
 
 def _do(job: dict[str, Any], defect: str) -> dict[str, Any]:

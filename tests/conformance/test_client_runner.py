@@ -61,10 +61,27 @@ def test_a_defect_is_a_failure(defect: str, scenario_id: str, words: str) -> Non
     assert result.requests or defect in ("ends", "hangs", "times-out")
 
 
-@pytest.mark.parametrize(("defect", "words"), [("garbage", "is not valid"), ("wrong-id", "answered job 2")])
+@pytest.mark.parametrize(
+    ("defect", "words"),
+    [
+        ("garbage", "is not valid"),
+        ("wrong-id", "answered job 2"),
+        ("no-answer", "answer has no 'records'"),
+        ("no-list", "'records' of the adapter's answer is not a list: all"),
+        (
+            "no-offsets",
+            "'records' of the adapter's answer needs 'value' and 'offset': {'value': 'value-0'}",
+        ),
+    ],
+)
 def test_an_adapter_that_breaks_the_protocol_is_inconclusive(defect: str, words: str) -> None:
     (result,) = run(defect, "consume.normal.from-the-beginning")
     assert (result.verdict, words in result.reason) == (Verdict.INCONCLUSIVE, True), result.reason
+
+
+def test_a_client_that_does_not_report_offsets_of_acknowledged_records_passes() -> None:
+    (result,) = run("no-offsets", "produce.normal.plain")
+    assert result.verdict is Verdict.PASSED, result.reason
 
 
 def test_a_feature_that_a_client_lacks_is_not_applicable() -> None:
