@@ -114,7 +114,7 @@ def test_a_directory_that_we_have_in_use(tmp_path: Path) -> None:
             apache.close()
 
 
-def test_a_metadata_log_of_which_the_snapshot_alone_is_left(tmp_path: Path) -> None:
+def test_a_metadata_log_of_which_only_the_snapshot_remains(tmp_path: Path) -> None:
     """As retention leaves it, which Apache Kafka does once a minute: everything before the snapshot is cut off."""
     settings = {"metadata.log.max.record.bytes.between.snapshots": "1"}
     with ApacheKafka(settings, data_dir=tmp_path / "data") as apache:

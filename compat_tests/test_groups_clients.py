@@ -48,7 +48,7 @@ def new_group(kind: Kind, restartable_group_server: Server, topic_name: Callable
 
 @pytest.mark.slow
 @of_kinds(NEWEST)
-def test_members_come_go_and_die(kind: Kind, new_group: NewGroup) -> None:
+def test_members_join_leave_and_crash(kind: Kind, new_group: NewGroup) -> None:
     group = new_group(SHORT_SESSION_MS)
     group.produce(50)
     members = [group.start(f"member-{number}") for number in range(4 if kind.is_lightweight else 2)]

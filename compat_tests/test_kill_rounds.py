@@ -121,7 +121,7 @@ def transactions(*, committed: list[int], aborted: set[int]) -> TransactionalWri
     return writer
 
 
-def test_whole_transactions_are_taken() -> None:
+def test_complete_transactions_are_accepted() -> None:
     reader: Any = FakeReader(["0 0", "1 0", "1 1", "3 0", "4 0"])
     transactions(committed=[0, 1, 3], aborted={2}).check(reader, 3)
 
@@ -135,7 +135,7 @@ def test_whole_transactions_are_taken() -> None:
         ["1 0", "1 1", "0 0", "3 0"],  # out of order
     ],
 )
-def test_broken_transactions_are_seen(values: list[str]) -> None:
+def test_incomplete_transactions_are_detected(values: list[str]) -> None:
     reader: Any = FakeReader(values)
     with pytest.raises(WrongError):
         transactions(committed=[0, 1, 3], aborted={2}).check(reader, 3)

@@ -40,7 +40,7 @@ WORDS = tuple(f"word-{number}" for number in range(20))
 
 
 @pytest.mark.timeout(600)
-def test_counts_are_exact_whatever_was_killed(
+def test_counts_are_exact_whichever_process_was_killed(
     restartable_transaction_server: Server, topic_name: Callable[[], str]
 ) -> None:
     """One instance is killed at a random moment, or all are killed while some written counts are uncommitted.

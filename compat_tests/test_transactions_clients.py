@@ -179,7 +179,7 @@ def test_a_zombie_does_not_commit(client: Transactors, new_topic: Callable[[], s
     assert client.read(topic) == {topic: {0: [], 1: []}}
 
 
-def test_a_transaction_that_took_too_long(client: Transactors, wire: WireClient, new_topic: Callable[[], str]) -> None:
+def test_a_transaction_that_times_out(client: Transactors, wire: WireClient, new_topic: Callable[[], str]) -> None:
     topic = new_topic()
     producer = client.open(topic, timeout_ms=1_000)
     producer.begin()

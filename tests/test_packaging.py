@@ -62,7 +62,7 @@ def test_every_package_folder_is_listed() -> None:
     assert [str(folder) for folder in folders if not (ROOT / folder / "__init__.py").exists()] == []
 
 
-def test_the_package_says_its_version() -> None:
+def test_the_package_has_the_version_of_the_project() -> None:
     import moldau
 
     assert metadata.version("moldau") == PROJECT["project"]["version"] == moldau.__version__

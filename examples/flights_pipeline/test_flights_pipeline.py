@@ -155,7 +155,7 @@ def test_a_restarted_stream_that_repeats_its_last_batch_ends_with_the_same_rows(
     assert check.differences("Parquet", expected, check.from_parquet(spark, pipeline.table_folder(tmp_path))) == []
 
 
-def test_the_newest_value_of_a_key_in_a_reference_topic_counts_and_a_deleted_key_is_removed(
+def test_the_latest_value_of_a_key_in_a_reference_topic_is_used_and_a_deleted_key_is_removed(
     spark: SparkSession,  # noqa: F811
     bootstrap_servers: str,
     topics: Topics,

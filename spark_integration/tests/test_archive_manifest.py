@@ -68,7 +68,7 @@ def test_a_saved_manifest_is_loaded_unchanged(layout: Layout) -> None:
     assert sorted(path.name for path in layout.root.iterdir()) == ["data", "manifest.json"]
 
 
-def test_an_archive_knows_its_content_and_its_next_offsets() -> None:
+def test_an_archive_has_its_content_and_next_offsets() -> None:
     assert (ARCHIVE.records, ARCHIVE.unfit, ARCHIVE.last_batch) == (16, 2, 1)
     assert ARCHIVE.partitions == {0: PartitionRange(15, 0, 20), 1: PartitionRange(1, 7, 7)}
     assert ARCHIVE.next_offsets == {0: 21, 1: 8}

@@ -83,7 +83,7 @@ def test_a_page_has_all_fields() -> None:
     }
 
 
-def test_a_page_is_sent_whole_again_with_the_next_revision() -> None:
+def test_a_complete_page_is_sent_again_with_the_next_revision() -> None:
     book = new_book()
     book.count("t", 0, 0, 0)
     first = take(book)
@@ -122,7 +122,7 @@ def test_partitions_and_windows_have_separate_pages() -> None:
     ]
 
 
-def test_an_offset_seen_twice_is_counted_twice() -> None:
+def test_an_offset_that_is_read_twice_is_counted_twice() -> None:
     book = new_book()
     for offset in (0, 1, 2, 1):
         book.count("t", 0, offset, 0)

@@ -152,7 +152,7 @@ def test_a_tier_accounts_for_records_after_its_first_one() -> None:
     assert (summary.last_offset(0), summary.last_offset(2)) == (9, -1)
 
 
-def test_a_group_from_the_earliest_accounts_for_whole_windows() -> None:
+def test_a_group_from_the_earliest_accounts_for_complete_windows() -> None:
     summary = TierSummary(100, from_earliest=True, partitions={0: Seen(7, 200, 9)})
 
     assert summary.beginning(0) == (0, 200)

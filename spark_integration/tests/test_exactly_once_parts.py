@@ -109,7 +109,7 @@ def test_a_written_part_with_different_content_is_detected(now: Content, said: s
     check_same(last, Content(2, 5), BATCH, 3)
 
 
-def test_a_single_writer_has_the_whole_batch_so_its_content_may_differ() -> None:
+def test_a_single_writer_has_the_complete_batch_so_its_content_may_differ() -> None:
     check_same(Marker.of(BATCH, Content(2, 5)), Content(3, 9), replace(BATCH, writers=1), 0)
 
 

@@ -102,7 +102,7 @@ def test_gzip_of_empty_members(target: Target, long: bool) -> None:
         list_offsets(target, "plain", 1)
 
 
-def test_refused_batches_keep_no_memory(target: Target, long: bool) -> None:
+def test_rejected_batches_release_their_memory(target: Target, long: bool) -> None:
     """Batches that fail to decode after most of the work, and batches that decompress to more than is allowed."""
     target.create_topic("recompressed", configs=RECOMPRESSED)
     target.create_topic("compacted", configs=COMPACTED)

@@ -47,7 +47,7 @@ def test_connections_that_are_half_open(target: Target, dice: random.Random, lon
         attackers.hold(10 if long else 1)
 
 
-def test_connections_that_come_and_go(target: Target, dice: random.Random, long: bool) -> None:
+def test_connections_that_open_and_close(target: Target, dice: random.Random, long: bool) -> None:
     """The server frees the timer, the descriptor and the memory of each."""
     with target.attack("connections that come and go"):
         for _ in range(20_000 if long else 1000):

@@ -227,7 +227,7 @@ def test_an_open_loop_sends_what_is_due(programs: Path, server: CeilingServer) -
     assert result["seconds"] >= 0.199  # the last one is due one interval before the end
 
 
-def test_idle_connections_are_only_held(programs: Path) -> None:
+def test_idle_connections_send_no_requests(programs: Path) -> None:
     with Answering() as stub:
         run_load(programs, stub.address, "--idle", 7, "--connections", 2, "--requests", 20)
     assert (stub.connections, stub.requested) == (9, 2)

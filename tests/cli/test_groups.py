@@ -465,7 +465,9 @@ def test_unknown_group_has_a_hint(ask: Run, new_group: Callable[[], str]) -> Non
     assert f"cannot delete {group_id}: the group does not exist; `moldau groups list`" in refused.err
 
 
-def test_good_groups_are_described_beside_unknown_ones(ask: Run, topic: str, new_group: Callable[[], str]) -> None:
+def test_existing_groups_are_described_together_with_unknown_ones(
+    ask: Run, topic: str, new_group: Callable[[], str]
+) -> None:
     known, unknown = new_group(), new_group()
     reset(ask, known, "--topic", topic, "--to-latest")
     described = ask("groups", "describe", unknown, known, "--json")

@@ -62,7 +62,7 @@ def test_a_handler_of_the_program_is_kept() -> None:
     assert received
 
 
-def test_other_threads_are_left_alone() -> None:
+def test_other_threads_are_not_affected() -> None:
     done = []
 
     def work() -> None:

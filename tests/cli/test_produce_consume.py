@@ -50,7 +50,7 @@ def content(record: dict[str, Any]) -> dict[str, Any]:
     return {name: record[name] for name in record if name.startswith(("key", "value", "headers"))}
 
 
-def test_lines_come_back_in_order(ask: Run, new_topic: NewTopic) -> None:
+def test_lines_are_consumed_in_order(ask: Run, new_topic: NewTopic) -> None:
     topic = new_topic()
     lines = b"one\ntwo\n\n three \nf\xc3\xbcnf\r\nlast without an end"
     sent = ask("produce", topic, input=lines)

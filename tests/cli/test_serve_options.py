@@ -328,7 +328,7 @@ def test_every_unknown_name_of_set_is_reported(run: Run) -> None:
         "min.insync.replicas",
     ],
 )
-def test_names_that_apache_kafka_knows_are_accepted(name: str) -> None:
+def test_names_of_apache_kafka_s_settings_are_accepted(name: str) -> None:
     assert serve.load_config({"--set": [f"{name}=1"]}, {}).static[name].text == "1"
 
 

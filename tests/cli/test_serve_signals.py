@@ -263,7 +263,7 @@ def test_a_start_removes_only_the_leftovers_of_a_killed_ephemeral_server(tmp_pat
     assert (foreign / "precious").read_text() == "not ours"
 
 
-def test_a_directory_in_use_and_links_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_in_use_and_links_are_not_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     used = EphemeralDirectory()
     (tmp_path / "moldau-link").symlink_to(used.path)

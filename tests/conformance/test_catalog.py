@@ -34,7 +34,7 @@ def test_versions_are_sorted_as_numbers() -> None:
     assert (ids[0], ids[-1]) == ("produce.exchange.v3", "produce.exchange.v13")
 
 
-def test_a_case_without_an_explanation_is_refused() -> None:
+def test_a_case_without_an_explanation_is_rejected() -> None:
     def body(c: Check) -> None:
         """Sends: nothing."""
 
@@ -42,7 +42,7 @@ def test_a_case_without_an_explanation_is_refused() -> None:
         case("area.name", "title", source="test")(body)
 
 
-def test_an_id_that_is_not_dotted_is_refused() -> None:
+def test_an_id_that_is_not_dotted_is_rejected() -> None:
     def body(c: Check) -> None:
         """Sends: nothing.
 

@@ -95,7 +95,7 @@ def test_a_program_that_does_not_exist_is_inconclusive() -> None:
     assert "cannot be started: No such file" in result.reason
 
 
-def test_a_scenario_without_an_explanation_is_refused() -> None:
+def test_a_scenario_without_an_explanation_is_rejected() -> None:
     def body(s: Scene) -> None:
         """Broker: nothing."""
 

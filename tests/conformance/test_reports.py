@@ -127,7 +127,7 @@ def test_the_bytes_that_differ() -> None:
     assert frame.data[first:end] == (4).to_bytes(8, "big")
 
 
-def test_a_frame_that_was_cut_has_no_bytes_that_differ() -> None:
+def test_a_truncated_frame_has_no_bytes_that_differ() -> None:
     frame = response(1, 4)
     place = difference.locate((frame._replace(size=20_000),), "base_offset", "4")
     assert place is not None

@@ -236,7 +236,7 @@ def test_a_decision_sees_requests_that_a_response_has_caused(bench: Bench) -> No
     assert bench.writer.records() == [["a"], ["a"], ["a"]]
 
 
-def test_no_response_is_sent_before_the_whole_iteration_is_written(bench: Bench) -> None:
+def test_no_response_is_sent_before_all_records_of_the_iteration_are_written(bench: Bench) -> None:
     """Otherwise a caller with a response could send a request for a pending group and not see its decisions."""
     seen: list[object] = []
     bench.add("a", 1).after_answer = lambda: seen.append(bench.writer.records())

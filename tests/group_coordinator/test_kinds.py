@@ -295,7 +295,7 @@ def test_an_empty_classic_group_is_converted(coordinator: SwarmCoordinator) -> N
     assert coordinator.states.offsets.count("group") == 1
 
 
-def test_a_group_that_cannot_be_converted_is_refused(coordinator: SwarmCoordinator) -> None:
+def test_a_group_that_cannot_be_converted_is_rejected(coordinator: SwarmCoordinator) -> None:
     stable_group(coordinator)
     assert coordinator.send(SwarmHeartbeat("group"), 0).error is ErrorCode.NON_EMPTY_GROUP
     coordinator.send(

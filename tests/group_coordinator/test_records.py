@@ -46,7 +46,7 @@ def test_unknown_records_are_ignored() -> None:
         (b"\0\2\xff\xff", None),
     ],
 )
-def test_broken_bytes_are_refused(key: bytes, value: bytes | None) -> None:
+def test_malformed_bytes_are_rejected(key: bytes, value: bytes | None) -> None:
     with pytest.raises(MalformedMessage):
         decode_record(key, value)
 
@@ -94,7 +94,7 @@ def test_a_key_that_was_read_before_is_read_again() -> None:
             assert decode_record(*encode_record(Record(key, PLAIN, 4))) == Record(key, PLAIN, 4)
 
 
-def test_a_broken_key_of_an_offset_is_refused() -> None:
+def test_a_malformed_key_of_an_offset_is_rejected() -> None:
     key, value = encode_record(Record(KEY, PLAIN, 4))
     for end in range(2, len(key)):
         with pytest.raises(MalformedMessage):

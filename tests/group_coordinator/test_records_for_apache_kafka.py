@@ -124,7 +124,7 @@ def run_members(address: str, open_consumers: ExitStack) -> None:
     consumers.pop(0).close()
 
 
-def test_apache_kafka_knows_the_same_groups(tmp_path: Path) -> None:
+def test_apache_kafka_has_the_same_groups(tmp_path: Path) -> None:
     require_kafka_jars()
     directory = tmp_path / "data"
     with ExitStack() as open_consumers:

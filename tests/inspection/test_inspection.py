@@ -24,7 +24,7 @@ def found(file_system: Any) -> set[Any]:
     return {(finding.path, finding.text) for finding in inspect(file_system, [DIRECTORY], deep=True).findings}
 
 
-def test_a_directory_that_was_left_cleanly(directory: Any) -> None:
+def test_a_directory_after_a_clean_shutdown(directory: Any) -> None:
     report = inspect(directory, [DIRECTORY], deep=True)
     assert report.findings == []
     assert report.totals.partitions == 4

@@ -178,7 +178,7 @@ def test_a_repair_reports_its_actions(directory: Any) -> None:
     assert written_report["left"] == []
 
 
-def test_a_directory_in_use_is_left_alone(directory: Any) -> None:
+def test_a_directory_in_use_is_not_changed(directory: Any) -> None:
     storage = Storage(directory)
     with pytest.raises(CannotInspectError, match="in use"):
         repair(directory)

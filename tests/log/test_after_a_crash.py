@@ -100,7 +100,7 @@ def test_delete_records_keeps_the_files_that_contain_the_log_end_offset_until_it
     assert disk.log.producers.producers[5].last_sequence == 3
 
 
-def test_records_that_are_back_after_a_crash_have_their_leader_epochs() -> None:
+def test_records_restored_after_a_crash_have_their_leader_epochs() -> None:
     disk = Disk()
     disk.append(b"a", b"b", epoch=1)
     disk.append(b"c", b"d", epoch=4)

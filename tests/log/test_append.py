@@ -121,7 +121,7 @@ def test_the_first_append_creates_the_files(partition: Any, batch: Batch) -> Non
         (lambda b: patched(b, 43, ">q", 5), ErrorCode.INVALID_RECORD),  # a producer id without a sequence number
     ],
 )
-def test_malformed_batches_are_refused_with_apache_kafkas_codes(
+def test_malformed_batches_are_rejected_with_apache_kafkas_codes(
     partition: Any, batch: Batch, change: Callable[[bytes], bytes], code: ErrorCode
 ) -> None:
     partition.append(batch(b"before"))
@@ -130,16 +130,14 @@ def test_malformed_batches_are_refused_with_apache_kafkas_codes(
 
 
 @pytest.mark.parametrize("rest", [b"\0" * 5, b"\0" * 11, b"\xff" * 11])
-def test_bytes_after_the_batch_that_are_too_few_to_be_another_are_ignored(
-    partition: Any, batch: Batch, rest: bytes
-) -> None:
+def test_incomplete_bytes_after_the_batch_are_ignored(partition: Any, batch: Batch, rest: bytes) -> None:
     partition.append(batch(b"a") + rest)
     partition.append(batch(b"b") + batch(b"cut off")[:-1])
     partition.append(batch(b"c"))
     assert partition.values() == [b"a", b"b", b"c"]
 
 
-def test_a_batch_over_max_message_bytes_is_refused(partition: Any, batch: Batch) -> None:
+def test_a_batch_over_max_message_bytes_is_rejected(partition: Any, batch: Batch) -> None:
     data = batch(b"x" * 1_000)
     partition.configure(max_message_bytes=len(data) - 1)
     assert partition.refused(data).code == ErrorCode.MESSAGE_TOO_LARGE
@@ -148,7 +146,7 @@ def test_a_batch_over_max_message_bytes_is_refused(partition: Any, batch: Batch)
     partition.append(data)
 
 
-def test_a_batch_over_the_segment_size_is_refused(partition: Any, batch: Batch) -> None:
+def test_a_batch_over_the_segment_size_is_rejected(partition: Any, batch: Batch) -> None:
     partition.configure(segment_bytes=500)
     assert partition.refused(batch(b"x" * 600)).code == ErrorCode.RECORD_LIST_TOO_LARGE
 
@@ -166,7 +164,7 @@ def test_the_size_is_checked_before_the_crc_and_the_crc_before_the_count(partiti
 # Timestamps
 
 
-def test_timestamps_out_of_range_are_refused_record_by_record(partition: Any) -> None:
+def test_timestamps_out_of_range_are_rejected_record_by_record(partition: Any) -> None:
     partition.configure(message_timestamp_before_max_ms=1_000, message_timestamp_after_max_ms=500)
     times = [NOW, NOW - 1_001, NOW - 1_000, NOW + 500, NOW + 501]
     data = build_batch([Record(0, time, None, b"v") for time in times])
@@ -221,14 +219,14 @@ def test_a_claimed_append_time_becomes_the_time_of_the_records_when_they_are_rec
     assert [record.timestamp for record in partition.records()] == [NOW, NOW]
 
 
-def test_a_compressed_batch_is_judged_by_its_records_too(partition: Any) -> None:
+def test_the_records_of_a_compressed_batch_are_checked(partition: Any) -> None:
     records = [Record(0, NOW, None, b"fine"), Record(0, NOW + 2 * HOUR_MS, None, b"not")]
     error = partition.refused(build_batch(records, codec=Codec.ZSTD))
     assert isinstance(error, InvalidRecordBatchError)
     assert [index for index, _ in error.record_errors] == [1]
 
 
-def test_a_largest_timestamp_that_cannot_be_true_is_put_right(partition: Any) -> None:
+def test_an_impossible_largest_timestamp_is_corrected(partition: Any) -> None:
     records = [Record(0, NOW, None, b"a"), Record(0, NOW + 7, None, b"b")]
     for wrong in (-1, 0, NOW - 1, NOW + 9 * HOUR_MS):
         partition.append(build_batch(records, max_timestamp=wrong))
@@ -341,7 +339,7 @@ def test_a_separate_recompression_rejects_the_same_batches_as_an_append(partitio
         assert caught.value.code == code
 
 
-def test_a_batch_that_grows_over_the_limit_by_recompression_is_refused(partition: Any, batch: Batch) -> None:
+def test_a_batch_that_grows_over_the_limit_by_recompression_is_rejected(partition: Any, batch: Batch) -> None:
     data = batch(bytes(100_000), codec=Codec.ZSTD)
     partition.configure(compression_type="uncompressed", max_message_bytes=50_000)
     assert partition.refused(data).code == ErrorCode.MESSAGE_TOO_LARGE
@@ -369,7 +367,7 @@ def test_a_duplicate_is_acknowledged_with_its_offsets_and_not_stored(partition: 
     assert (partition.log.size, partition.log.log_end_offset) == (size, 6)
 
 
-def test_gaps_and_old_epochs_of_producers_are_refused(partition: Any, producer_batch: Batch) -> None:
+def test_gaps_and_old_epochs_of_producers_are_rejected(partition: Any, producer_batch: Batch) -> None:
     partition.append(producer_batch(0, 3, epoch=1))
     assert partition.refused(producer_batch(4, epoch=1)).code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert partition.refused(producer_batch(3, epoch=0)).code == ErrorCode.INVALID_PRODUCER_EPOCH
@@ -634,7 +632,7 @@ def _edited(data: bytes, edits: list[tuple[int, int]], keep: int, fix_crc: bool)
     max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(hostile_configs, st.lists(hostile_bytes, min_size=1, max_size=6), st.sampled_from(["client", "own", "follower"]))
-def test_any_bytes_are_accepted_or_refused_with_a_documented_error(
+def test_any_bytes_are_accepted_or_rejected_with_a_documented_error(
     memory_partition: Any, config: LogConfig, inputs: list[bytes], way: str
 ) -> None:
     memory_partition.config = config

@@ -49,7 +49,7 @@ def test_nothing_past_the_last_stable_offset_is_compacted(compacted: Partition, 
     assert (found.cleanable_bytes > 0) == (end > 0)
 
 
-def test_a_segment_that_holds_the_last_stable_offset_waits_whole(partition: Partition) -> None:
+def test_a_segment_that_contains_the_last_stable_offset_is_not_compacted(partition: Partition) -> None:
     partition.configure(cleanup_policy=("compact",))
     for value in (b"a", b"b", b"c"):
         partition.append(make_batch(Record(0, NOW, b"key", value)))

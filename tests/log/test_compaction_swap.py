@@ -233,7 +233,7 @@ def test_a_hole_after_a_power_failure_in_a_compacted_log_is_distinguished_from_c
 # Other changes of the log during a pass
 
 
-def test_segments_that_retention_took_are_left_out(compacted: Partition) -> None:
+def test_segments_that_retention_deleted_are_omitted(compacted: Partition) -> None:
     compacted.configure(segment_bytes=100)  # every segment stays one
     compaction = begin(compacted.log)
     result = run(compaction, compacted.file_system)

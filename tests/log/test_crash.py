@@ -294,7 +294,7 @@ def check_agreement(log: Log) -> None:
 
 @pytest.mark.parametrize("power_lost", [False, True], ids=["killed", "power lost"])
 @pytest.mark.parametrize("seed", range(200))
-def test_after_a_crash_at_any_change_a_prefix_is_left_that_agrees_with_itself(seed: int, power_lost: bool) -> None:
+def test_after_a_crash_at_any_change_a_consistent_prefix_remains(seed: int, power_lost: bool) -> None:
     history = History(seed)
     dice = random.Random(f"{seed} {power_lost}")
     for _ in range(4):

@@ -92,7 +92,7 @@ def test_a_range_reads_parts_of_itself_only(file_system: MemoryFileSystem) -> No
         assert range_.read(9) == b""
 
 
-def test_a_deleted_file_is_sent_whole(tmp_path: Path) -> None:
+def test_a_deleted_file_is_sent_completely(tmp_path: Path) -> None:
     file_system = RealFileSystem()
     (owner,) = owners(file_system, str(tmp_path), 1)
     cache = DescriptorCache(file_system)

@@ -148,7 +148,7 @@ def test_a_missing_file_is_file_not_found(disk: Disk, operation: Callable[[FileS
         operation(file_system, f"{root}/missing")
 
 
-def test_a_lock_is_held_by_one_until_it_is_released(disk: Disk) -> None:
+def test_a_lock_is_exclusive_until_it_is_released(disk: Disk) -> None:
     file_system, root = disk
     lock = file_system.lock(f"{root}/.lock")
     with pytest.raises(LockHeldError):
@@ -164,7 +164,7 @@ def test_space_is_reported(disk: Disk) -> None:
     assert total >= usable >= -1
 
 
-def test_large_files_are_read_whole(disk: Disk) -> None:
+def test_large_files_are_read_completely(disk: Disk) -> None:
     file_system, root = disk
     content = os.urandom(3 << 20)
     file_system.replace_file(f"{root}/large", content, sync=False)
@@ -340,7 +340,7 @@ def test_without_a_journal_only_a_sync_of_the_directory_makes_names_durable() ->
     assert survivors() == {False}
 
 
-def test_a_full_disk_takes_a_part_of_the_write() -> None:
+def test_a_full_disk_accepts_a_part_of_the_write() -> None:
     file_system = memory_file(b"12345", synced=True)
     file_system.capacity_bytes = 8
     file = file_system.open("/d/file")

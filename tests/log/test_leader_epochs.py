@@ -21,7 +21,7 @@ def test_an_epoch_begins_once() -> None:
     assert known.latest == 3
 
 
-def test_entries_that_contradict_a_new_one_go() -> None:
+def test_entries_that_contradict_a_new_one_are_removed() -> None:
     known = epochs((1, 0), (2, 10), (4, 30))
     known.assign(5, 25)
     assert known.entries == [(1, 0), (2, 10), (5, 25)]
@@ -94,7 +94,7 @@ def test_truncating_the_start_moves_the_epoch_of_that_offset() -> None:
     assert known.entries == [(3, 20)]
 
 
-def test_it_knows_when_the_file_is_behind() -> None:
+def test_it_detects_that_the_file_is_outdated() -> None:
     known = epochs((1, 0))
     assert not known.dirty
     known.assign(1, 5)
@@ -116,6 +116,6 @@ def test_the_file_is_apache_kafkas() -> None:
     "content",
     [b"", b"\0\0\0\0", b"0", b"1\n0\n", b"0\n2\n1 0\n", b"0\n1\n1\n", b"0\n1\na b\n", b"\xff\n0\n", b"0\nx\n"],
 )
-def test_a_damaged_file_is_refused(content: bytes) -> None:
+def test_a_damaged_file_is_rejected(content: bytes) -> None:
     with pytest.raises(CorruptCheckpointError):
         decode_leader_epochs(content, "file")

@@ -180,7 +180,7 @@ def test_a_second_broker_on_the_same_directory_is_refused(broker: Broker) -> Non
     Broker(broker.file_system, broker.paths[1]).start()
 
 
-def test_a_refused_start_leaves_no_lock_behind(broker: Broker) -> None:
+def test_a_refused_startup_releases_all_locks(broker: Broker) -> None:
     blocker = Broker(broker.file_system, broker.paths[1])
     blocker.start()
     with pytest.raises(LogDirectoryError):
@@ -194,7 +194,7 @@ def test_log_dirs_must_be_some_and_different(paths: list[str]) -> None:
         LogManager(paths, node_id=1)
 
 
-def test_a_path_that_cannot_be_a_directory_is_refused_plainly(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_a_directory_is_refused_with_a_clear_message(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LogDirectoryError, match="cannot be used"):
         Broker(RealFileSystem(), str(tmp_path / "file" / "data")).start()

@@ -138,7 +138,7 @@ def test_a_stale_epoch_is_reported_before_a_missing_verification() -> None:
     assert producer.send(0, 0, epoch=4, transactional=True) == "INVALID_PRODUCER_EPOCH"
 
 
-def test_the_oldest_open_transaction_holds_back_the_last_stable_offset() -> None:
+def test_the_oldest_open_transaction_determines_the_last_stable_offset() -> None:
     first, second = Producer(1), Producer(2)
     second.state = first.state
     first.send(0, 0, transactional=True, verified=True)
@@ -423,7 +423,7 @@ def test_a_producer_known_by_a_marker_only_survives_a_snapshot() -> None:
     assert (entry.epoch, entry.coordinator_epoch, entry.last_sequence, entry.last_offset) == (3, 3, -1, -1)
 
 
-def test_damaged_snapshots_are_refused_and_leave_the_state_alone() -> None:
+def test_damaged_snapshots_are_rejected_and_do_not_change_the_state() -> None:
     producer = Producer()
     producer.send(0, 0)
     good = producer.state.encode_snapshot()

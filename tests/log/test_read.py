@@ -61,7 +61,7 @@ def test_the_last_batches_of_a_busy_segment_are_found_without_reading(memory_par
         assert next(iter_batches(memory_partition.fetch(offset, 1))).base_offset == offset
 
 
-def test_a_range_has_about_max_bytes_and_begins_with_a_whole_batch(partition: Any, batch: Batch) -> None:
+def test_a_range_has_about_max_bytes_and_begins_with_a_complete_batch(partition: Any, batch: Batch) -> None:
     size = fill(partition, batch, 10)
     assert len(partition.fetch(0, size * 3)) == size * 3
     assert len(partition.fetch(0, size * 3 + 17)) == size * 3 + 17, "the rest of a batch is the client's to drop"

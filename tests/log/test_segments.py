@@ -356,7 +356,7 @@ def test_a_truncation_removes_later_aborted_transactions(partition: Any, produce
     assert partition.log.first_unstable_offset() == 2
 
 
-def test_a_duplicate_is_known_even_when_its_records_are_deleted(partition: Any, producer_batch: Batch) -> None:
+def test_a_duplicate_is_recognized_even_if_its_records_are_deleted(partition: Any, producer_batch: Batch) -> None:
     partition.configure(segment_bytes=150)
     for sequence in range(5):
         partition.append(producer_batch(sequence))

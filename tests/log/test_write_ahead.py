@@ -137,7 +137,7 @@ def test_records_that_are_not_appended_are_not_part_of_the_log(
     assert partition.values() == [b"before", b"behind"]
 
 
-def test_a_batch_that_is_refused_is_not_written_ahead(partition: Any, batch: Batch) -> None:
+def test_a_rejected_batch_is_not_written_ahead(partition: Any, batch: Batch) -> None:
     data = batch(LARGE)
     partition.append(batch(b"before"))
     size = partition.log.size

@@ -87,7 +87,7 @@ def test_unchanged_configs_are_not_written(cluster: Cluster) -> None:
     assert replace(cluster, (TOPIC_RESOURCE, "a", {"retention.ms": "1000", "cleanup.policy": "compact"})).records == []
 
 
-def test_alter_configs_replaces_the_whole_configuration(cluster: Cluster) -> None:
+def test_alter_configs_replaces_the_complete_configuration(cluster: Cluster) -> None:
     outcome = replace(cluster, (TOPIC_RESOURCE, "a", {"segment.ms": "5000", "retention.ms": "2000"}))
     assert errors(outcome) == ["NONE"]
     cluster.commit(outcome.records)

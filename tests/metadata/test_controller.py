@@ -142,7 +142,7 @@ def test_a_failed_sync_fails_all_pending_and_all_later_changes(served: Served) -
     assert (response.error_code, change) == (0, None)
 
 
-def test_a_decision_on_a_change_that_is_lost_before_it_ends_is_made_again(served: Served) -> None:
+def test_a_decision_on_a_change_that_is_lost_before_it_ends_is_repeated(served: Served) -> None:
     """A topic that exists in the image of the decision is created again, which fails as the log has failed."""
     served.create("a")
     topic = CreatableTopic(name="a", num_partitions=1, replication_factor=1)

@@ -98,7 +98,7 @@ def test_an_event_during_a_request_is_sent_right_after_it() -> None:
     assert request.offline_log_dirs == [DIRECTORY]
 
 
-def test_a_removed_registration_is_made_again() -> None:
+def test_a_removed_registration_is_repeated() -> None:
     life = running()
     life.replayed(None, 49, 100)
     assert life.state is State.RUNNING  # the image is older than the registration

@@ -134,7 +134,7 @@ def test_divergence_cuts_to_the_common_part_and_ignores_the_high_watermark() -> 
     assert made.high_watermark == -1
 
 
-def test_committed_records_are_never_cut() -> None:
+def test_committed_records_are_never_truncated() -> None:
     made = following(Copy((1, 10)))
     made.handle(fetched(high_watermark=9))
     with pytest.raises(ObserverError, match="has lost metadata"):

@@ -61,7 +61,7 @@ SNAPSHOT = SnapshotId(3, 3)
         (2, 0, Diverging(0, 0)),  # an epoch before all known ones
     ],
 )
-def test_position_in_a_whole_log(fetch_offset: int, last_fetched_epoch: int, expected: object) -> None:
+def test_position_in_a_complete_log(fetch_offset: int, last_fetched_epoch: int, expected: object) -> None:
     assert position_of(fetch_offset, last_fetched_epoch, leader_log(LOG)) == expected
     assert position_of(fetch_offset, last_fetched_epoch, leader_log(LOG, snapshots=())) == expected
 
@@ -87,7 +87,7 @@ def test_position_in_a_log_that_begins_after_a_snapshot(
     assert position_of(fetch_offset, last_fetched_epoch, log) == expected
 
 
-def test_an_empty_copy_gets_the_latest_snapshot_although_the_log_is_whole() -> None:
+def test_an_empty_copy_gets_the_latest_snapshot_although_the_log_is_complete() -> None:
     log = leader_log(LOG, snapshots=(FORMATTED, SNAPSHOT))
     assert position_of(0, 0, log) == FromSnapshot(SNAPSHOT)
     assert position_of(1, 1, log) == Records()

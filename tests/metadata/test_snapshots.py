@@ -98,7 +98,7 @@ def test_a_snapshot_is_due_when_the_log_has_grown(disk: MemoryFileSystem) -> Non
     assert metadata.image.offset > before.offset + 100
 
 
-def test_the_size_of_the_log_at_startup_counts(disk: MemoryFileSystem) -> None:
+def test_the_size_of_the_log_at_startup_is_included(disk: MemoryFileSystem) -> None:
     metadata = start(disk)
     create(metadata, "a", partitions=300)
     metadata.abandon()

@@ -417,7 +417,7 @@ def test_references_too_far_back_are_rejected() -> None:
 
 
 @pytest.mark.parametrize("codec", [Codec.SNAPPY, Codec.ZSTD])
-def test_large_frames_and_blocks_are_never_held_as_a_whole(codec: Codec) -> None:
+def test_large_frames_and_blocks_are_never_completely_in_memory(codec: Codec) -> None:
     data = random.Random(1).randbytes(40_000_000)
     packed = bytes(cramjam.snappy.compress_raw(data)) if codec == Codec.SNAPPY else compress(codec, data)
     largest = 0

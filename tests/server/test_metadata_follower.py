@@ -77,7 +77,7 @@ def following() -> Iterator[Following]:
     made.host.close()
 
 
-def test_changes_arrive_as_they_are_made(following: Following) -> None:
+def test_changes_are_applied_immediately(following: Following) -> None:
     following.start()
     assert following.is_caught_up
     for name in ("a", "b"):
@@ -117,7 +117,7 @@ def test_uncommitted_records_are_copied_and_not_applied(following: Following) ->
     assert following.topics == ["a"]
 
 
-def test_records_that_an_election_has_lost_are_cut(following: Following) -> None:
+def test_records_lost_by_an_election_are_truncated(following: Following) -> None:
     """The copy has records that were never committed. The new leader has others at these offsets."""
     following.start()
     committed = following.quorum.end_offset
@@ -357,7 +357,7 @@ def test_an_outage_is_logged_once_and_so_is_its_end(following: Following, caplog
     ]
 
 
-def test_a_new_leader_without_a_high_watermark_does_not_take_back_what_is_applied(following: Following) -> None:
+def test_a_new_leader_without_a_high_watermark_does_not_undo_applied_records(following: Following) -> None:
     following.start()
     following.create("a")
     following.quorum.elect(102)
@@ -408,7 +408,7 @@ def test_an_error_that_names_no_leader_sends_the_follower_to_the_next_controller
     assert following.is_caught_up
 
 
-def test_a_leader_that_does_not_respond_is_left_after_the_timeout(following: Following) -> None:
+def test_a_leader_that_does_not_respond_is_replaced_after_the_timeout(following: Following) -> None:
     following.start()
     leader = following.node(101)
     leader.is_silent = True
@@ -450,7 +450,7 @@ def test_a_restart_continues_with_the_epoch_and_the_copy(following: Following) -
     again.close(NOW)
 
 
-def test_a_snapshot_of_its_own_that_was_overtaken_is_discarded(following: Following) -> None:
+def test_its_own_snapshot_is_discarded_if_a_fetched_one_is_newer(following: Following) -> None:
     """The broker encodes a snapshot of its image while a newer one arrives from the leader."""
     following.start()
     following.create("a")

@@ -55,7 +55,7 @@ def test_a_fetch_at_the_end_is_empty_and_beyond_it_out_of_range(server: RunningS
         assert fetch(wire, "t", -5).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_a_batch_larger_than_the_limits_is_returned_whole(server: RunningServer) -> None:
+def test_a_batch_larger_than_the_limits_is_returned_completely(server: RunningServer) -> None:
     server.create_topic("t")
     with server.wire() as wire:
         produce(wire, "t", batch(b"x" * 100_000))

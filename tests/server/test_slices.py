@@ -176,7 +176,7 @@ def test_work_that_completes_may_start_other_work(fixture: Fixture) -> None:
     assert fixture.done == ["a", "b"]
 
 
-def test_the_collector_is_off_while_many_elements_are_held(fixture: Fixture) -> None:
+def test_the_collector_is_off_while_many_elements_are_in_memory(fixture: Fixture) -> None:
     fixture.slices.begin(fixture.work("a", 50, elements=1000), Owner())
     fixture.turn()
     assert not gc.isenabled()

@@ -86,7 +86,7 @@ def test_waiting_connections_are_served_in_order_over_several_iterations() -> No
     assert not loop.soon
 
 
-def test_a_connection_that_waits_again_is_last_and_gets_one_slice_per_iteration() -> None:
+def test_a_connection_that_waits_again_is_last_and_has_one_slice_per_iteration() -> None:
     loop = Loop()
     loop.later(0, SLICE_MS / 2, times=3)
     loop.later(1, SLICE_MS / 2)

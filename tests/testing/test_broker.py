@@ -55,7 +55,7 @@ def test_it_is_ready_when_the_block_begins(broker: Broker) -> None:
     assert topic_names(broker) == set()
 
 
-def test_it_has_a_port_of_its_own() -> None:
+def test_it_has_its_own_port() -> None:
     with Broker() as one, Broker() as other:
         assert one.bootstrap_servers != other.bootstrap_servers
         create_topics(one, "only-here")
@@ -127,7 +127,7 @@ def test_reset_deletes_every_topic(broker: Broker) -> None:
     assert not list(broker.data_dir.glob("t*-[0-9]"))
 
 
-def test_a_topic_made_after_reset_is_empty(broker: Broker) -> None:
+def test_a_topic_created_after_reset_is_empty(broker: Broker) -> None:
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)

@@ -159,7 +159,7 @@ def test_a_moved_clock_stays_moved(in_memory: Broker) -> None:
     in_memory.reset()
 
 
-def test_brokers_that_cannot_crash_say_so(tmp_path: Path) -> None:
+def test_brokers_that_cannot_crash_raise_an_error(tmp_path: Path) -> None:
     with Broker(thread=True) as in_thread, pytest.raises(BrokerError, match="thread"):
         in_thread.crash()
     with Broker(ephemeral=True) as ephemeral, pytest.raises(BrokerError, match="ephemeral"):

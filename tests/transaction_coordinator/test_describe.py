@@ -79,7 +79,7 @@ def test_all_are_listed_with_their_states(coordinator: Coordinator) -> None:
     assert [one.producer_id for one in found] == list(range(FIRST_PRODUCER_ID, FIRST_PRODUCER_ID + 6))
 
 
-def test_every_filter_has_to_let_one_through(coordinator: Coordinator) -> None:
+def test_a_transaction_must_pass_every_filter(coordinator: Coordinator) -> None:
     assert listed(coordinator, state_filters=["Ongoing", "CompleteCommit"]) == ["Ongoing", "CompleteCommit"]
     assert listed(coordinator, producer_id_filters=[FIRST_PRODUCER_ID + 1, 7]) == ["Ongoing"]
     assert listed(coordinator, state_filters=["Empty"], producer_id_filters=[FIRST_PRODUCER_ID + 1]) == []
@@ -106,7 +106,7 @@ def test_the_duration_has_to_be_exceeded(coordinator: Coordinator) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(", "[a", "*", "(?<=a)b", r"(a)\1"])
-def test_a_pattern_that_is_none_is_refused(coordinator: Coordinator, pattern: str) -> None:
+def test_an_invalid_pattern_is_rejected(coordinator: Coordinator, pattern: str) -> None:
     with pytest.raises(KafkaError) as refused:
         listed(coordinator, transactional_id_pattern=pattern)
     assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION

@@ -269,7 +269,7 @@ COMPLETE_ABORT     FENCED      FENCED      abortable       FENCED      MAPPING
 
 @pytest.mark.parametrize("bumps", [False, True])
 @pytest.mark.parametrize(("state", "column", "expected"), list(cells(VERIFY)))
-def test_verification_says_which_partitions_were_added(state: str, column: str, expected: str, bumps: bool) -> None:
+def test_verification_returns_which_partitions_were_added(state: str, column: str, expected: str, bumps: bool) -> None:
     coordinator, producer = coordinator_in(state, bumps=bumps)
 
     verified = coordinator.verify(asking(producer, column), PARTITION, ANOTHER)
@@ -300,7 +300,7 @@ def test_old_clients_do_not_know_that_they_are_fenced(
     assert send(coordinator, fenced, since - 1).error is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_an_empty_transactional_id_is_refused() -> None:
+def test_an_empty_transactional_id_is_rejected() -> None:
     coordinator = Coordinator()
     producer = Producer(1, 0)
 

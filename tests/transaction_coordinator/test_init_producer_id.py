@@ -39,7 +39,7 @@ def test_a_timeout_has_limits(timeout_ms: int, error: ErrorCode) -> None:
     assert len(coordinator.written()) == (error is ErrorCode.NONE)
 
 
-def test_the_newest_timeout_counts() -> None:
+def test_the_latest_timeout_applies() -> None:
     coordinator = Coordinator()
     coordinator.begin(timeout_ms=1000)
     coordinator.begin(timeout_ms=2000)

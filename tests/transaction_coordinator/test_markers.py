@@ -108,7 +108,7 @@ def test_markers_are_only_for_the_leader() -> None:
 
 
 @pytest.mark.parametrize("client_version", [1, 2])
-def test_no_deadline_is_left_of_many_transactions(client_version: int) -> None:
+def test_no_deadline_of_many_transactions_remains(client_version: int) -> None:
     coordinator = Coordinator()
     producer = coordinator.begin()
     for _ in range(500):

@@ -136,7 +136,7 @@ def test_the_records_of_a_transaction_from_its_beginning_to_its_end() -> None:
     ]  # fmt: skip
 
 
-def test_other_types_of_records_are_left_alone() -> None:
+def test_other_types_of_records_are_ignored() -> None:
     for record_type in (1, 2, 1000, -1):
         assert decode_record(record_type.to_bytes(2, "big", signed=True) + b"whatever", b"\0\0") is None
 
@@ -156,7 +156,7 @@ def test_other_types_of_records_are_left_alone() -> None:
         ("0000 0002 6964", VERSION_0.replace("0000ea6002", "0000ea60ff")),
     ],
 )
-def test_broken_bytes_are_refused(key: str, value: str | None) -> None:
+def test_malformed_bytes_are_rejected(key: str, value: str | None) -> None:
     with pytest.raises(MalformedMessage):
         decode_record(bytes.fromhex(key), None if value is None else bytes.fromhex(value))
 
@@ -178,7 +178,7 @@ def test_any_record_can_be_loaded() -> None:
                 assert coordinator.write_markers()
 
 
-def test_any_bytes_are_a_record_or_refused() -> None:
+def test_any_bytes_are_a_record_or_rejected() -> None:
     source = random.Random(2)
     key, value = encode_record(Record(KEY, VALUE, 1))
     assert value is not None

@@ -49,7 +49,7 @@ def test_with_bumps_a_producer_that_aborts_a_timed_out_transaction_may_continue(
     assert coordinator.add(Producer(response.producer_id, response.producer_epoch), PARTITION).response is None
 
 
-def test_it_counts_from_the_first_partition() -> None:
+def test_the_timeout_starts_with_the_first_partition() -> None:
     coordinator = Coordinator()
     producer = ongoing(coordinator)
     coordinator.advance(TIMEOUT_MS // 2)
@@ -59,7 +59,7 @@ def test_it_counts_from_the_first_partition() -> None:
     assert coordinator.transaction().status is TransactionStatus.PREPARE_ABORT
 
 
-def test_every_transaction_has_its_own_time() -> None:
+def test_every_transaction_has_its_own_timeout() -> None:
     coordinator = Coordinator()
     producer = ongoing(coordinator)
     for _ in range(5):
@@ -74,7 +74,7 @@ def test_every_transaction_has_its_own_time() -> None:
 
 
 @pytest.mark.parametrize("restarts", [1, 5])
-def test_the_time_before_the_coordinator_moved_counts(restarts: int) -> None:
+def test_the_timeout_includes_the_time_before_the_coordinator_moved(restarts: int) -> None:
     coordinator = Coordinator()
     ongoing(coordinator)
     for _ in range(restarts):

@@ -22,7 +22,7 @@ def group_of(members: dict[str, set[bytes]], partitions: dict[bytes, int], **ins
 
 @given(groups(homogeneous=False))
 @settings(max_examples=300, deadline=None)
-def test_each_topic_is_cut_into_ranges_of_the_same_size(group: GroupSpec) -> None:
+def test_each_topic_is_divided_into_ranges_of_the_same_size(group: GroupSpec) -> None:
     assigned = assign_range(group)
     assert_every_partition_once(group, assigned)
     for topic_id in group.partitions:

@@ -132,7 +132,7 @@ def test_a_member_without_a_common_protocol_is_rejected(protocol_type: str, prot
     assert coordinator.group().state_name == "Stable"
 
 
-def test_an_empty_group_takes_members_of_another_type() -> None:
+def test_an_empty_group_accepts_members_of_another_type() -> None:
     coordinator = Coordinator()
     (member,) = stable_group(coordinator, {})
     coordinator.send(leave_request(member))
@@ -155,7 +155,7 @@ def test_a_full_group_accepts_no_other_member() -> None:
     assert coordinator.send(join_request(leader)).waits
 
 
-def test_a_pending_member_is_refused_when_the_group_has_become_full() -> None:
+def test_a_pending_member_is_rejected_when_the_group_has_become_full() -> None:
     coordinator = Coordinator(group_max_size=1)
     late = coordinator.send(join_request()).response.member_id
     _, first = start_joining(coordinator)
@@ -265,7 +265,7 @@ def test_version_0_uses_the_session_timeout_as_rebalance_timeout() -> None:
     assert coordinator.group().rebalance_timeout_ms == 7000
 
 
-def test_of_two_protocols_of_one_name_the_first_counts() -> None:
+def test_the_first_of_two_protocols_of_the_same_name_is_used() -> None:
     coordinator = Coordinator()
     request = join_request(protocols={"range": b"first"})
     request.protocols += join_request(protocols={"range": b"second"}).protocols

@@ -136,7 +136,7 @@ def test_a_member_that_does_not_join_within_the_rebalance_timeout_is_removed() -
     assert coordinator.send(join_request(late)).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_the_longest_rebalance_timeout_counts() -> None:
+def test_the_longest_rebalance_timeout_applies() -> None:
     coordinator = Coordinator()
     leader, _ = stable_group(
         coordinator,
@@ -206,7 +206,7 @@ def test_the_protocol_is_chosen_by_votes(members: list[list[str]], chosen: str) 
     assert {caller.response.protocol_name for _, caller in waiting} == {chosen}
 
 
-def test_a_member_that_leaves_takes_its_vote_with_it() -> None:
+def test_the_vote_of_a_leaving_member_does_not_count() -> None:
     coordinator = Coordinator()
     both = {"sticky": b"", "range": b""}
     _, second, third = stable_group(
@@ -241,7 +241,7 @@ def test_a_member_without_heartbeats_is_removed() -> None:
     assert list(coordinator.group().members) == [leader]
 
 
-def test_a_new_member_has_a_session_once_it_knows_its_generation() -> None:
+def test_the_session_of_a_new_member_starts_with_its_generation() -> None:
     coordinator = Coordinator()
     join_all(coordinator, {})
     coordinator.advance(SESSION_TIMEOUT_MS - 1)
@@ -294,7 +294,7 @@ def test_a_member_lives_while_it_waits_for_its_assignment() -> None:
     assert follower not in coordinator.group().members
 
 
-def test_a_member_that_waited_in_vain_for_its_assignment_has_a_whole_session() -> None:
+def test_a_member_that_waited_in_vain_for_its_assignment_has_a_full_session() -> None:
     coordinator = Coordinator()
     leader, follower = join_all(coordinator, {}, {})
     in_vain = coordinator.send(sync_request(follower))

@@ -115,7 +115,7 @@ def test_the_members_continue_after_a_restart() -> None:
     assert coordinator.send(join_request(follower)).response.generation_id == 1
 
 
-def test_every_member_has_a_whole_session_from_the_restart_on() -> None:
+def test_every_member_has_a_full_session_from_the_restart_on() -> None:
     coordinator = Coordinator()
     leader, silent = stable_group(coordinator)
     coordinator.advance(SESSION_TIMEOUT_MS - 1)

@@ -173,7 +173,7 @@ def test_an_unknown_member_is_rejected_in_every_state(state: str) -> None:
 
 @pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance", "Stable"])
 @pytest.mark.parametrize("wrong", [-1, 0, 2])
-def test_another_generation_is_refused_in_every_state(state: str, wrong: int) -> None:
+def test_another_generation_is_rejected_in_every_state(state: str, wrong: int) -> None:
     make, _ = STATES[state]
     coordinator, leader, follower = make()
     assert coordinator.send(sync_request(leader, wrong, {leader: b"1"})).error is ErrorCode.ILLEGAL_GENERATION

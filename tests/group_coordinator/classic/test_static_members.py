@@ -131,7 +131,7 @@ def test_a_static_member_that_waits_for_its_assignment_is_fenced_and_a_rebalance
     assert caller.response.generation_id == 2
 
 
-def test_it_takes_its_place_in_a_rebalance_that_has_begun() -> None:
+def test_it_replaces_itself_in_a_rebalance_in_progress() -> None:
     coordinator = Coordinator()
     leader, _ = static_group(coordinator)
     of_leader = coordinator.send(join_request(leader, instance_id="leader"))
@@ -204,7 +204,7 @@ def test_an_administrator_removes_static_members_by_instance_id() -> None:
     assert coordinator.send(heartbeat_request(follower)).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_static_member_is_static_whether_it_says_so_or_not() -> None:
+def test_a_static_member_is_static_even_if_its_request_omits_the_instance_id() -> None:
     coordinator = Coordinator()
     leader, follower = static_group(coordinator)
     assert coordinator.send(heartbeat_request(follower)).error is ErrorCode.NONE

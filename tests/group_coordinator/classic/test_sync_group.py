@@ -105,7 +105,7 @@ def test_assignments_of_a_follower_are_ignored() -> None:
         ("", None, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
     ],
 )
-def test_the_protocol_must_be_the_generations_if_it_is_said(
+def test_the_protocol_in_the_request_must_be_that_of_the_generation(
     protocol_type: str | None, protocol_name: str | None, error: ErrorCode
 ) -> None:
     coordinator = Coordinator()
@@ -173,7 +173,7 @@ def test_a_new_rebalance_begins_when_the_log_rejects_the_generation(refusal: Err
     assert [caller.response.generation_id for caller in again] == [2, 2]
 
 
-def test_assignments_that_are_too_large_for_a_batch_are_refused() -> None:
+def test_assignments_that_are_too_large_for_a_batch_are_rejected() -> None:
     coordinator = Coordinator()
     leader, follower = join_all(coordinator, {}, {})
     waiting = coordinator.send(sync_request(follower))
@@ -184,7 +184,7 @@ def test_assignments_that_are_too_large_for_a_batch_are_refused() -> None:
     assert coordinator.written() == []
 
 
-def test_metadata_that_is_too_large_for_a_batch_disturbs_no_other_group() -> None:
+def test_metadata_that_is_too_large_for_a_batch_does_not_affect_other_groups() -> None:
     coordinator = Coordinator()
     (member,) = join_all(coordinator, {"protocols": {"range": bytes(coordinator.log.max_batch_bytes)}})
     other = coordinator.send(join_request(group_id="other"), 3)
@@ -196,7 +196,7 @@ def test_metadata_that_is_too_large_for_a_batch_disturbs_no_other_group() -> Non
     assert coordinator.send(request).response.assignment == b"1"
 
 
-def test_when_the_log_refuses_an_empty_generation_the_group_is_empty_all_the_same() -> None:
+def test_if_the_log_rejects_an_empty_generation_the_group_is_empty_nevertheless() -> None:
     coordinator = Coordinator()
     (member,) = stable_group(coordinator, {})
     with coordinator.log_refuses(ErrorCode.NOT_ENOUGH_REPLICAS):

@@ -48,7 +48,7 @@ def test_a_member_that_lost_a_response_may_send_the_previous_epoch(coordinator: 
 
 
 @pytest.mark.parametrize("owned", [None, {"t": {0, 1, 2, 3}}, {"unknown": {0}}])
-def test_a_member_that_may_own_more_than_it_has_is_fenced(
+def test_a_member_that_may_own_unassigned_partitions_is_fenced(
     coordinator: Coordinator, owned: dict[str, set[int]] | None
 ) -> None:
     coordinator.topics.create("unknown")

@@ -202,7 +202,7 @@ def test_more_partitions_are_assigned_with_the_next_heartbeat(coordinator: Coord
     assert a.assigned == {"t": set(range(7))}
 
 
-def test_a_topic_may_come_later_and_go(coordinator: Coordinator) -> None:
+def test_a_topic_may_be_created_later_and_deleted(coordinator: Coordinator) -> None:
     a = Consumer(coordinator, "a", ["t", "later"])
     a.join()
     coordinator.advance(2000)

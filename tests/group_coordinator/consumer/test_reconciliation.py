@@ -123,7 +123,7 @@ def test_an_unsubscribed_topic_that_it_does_not_own_is_dropped() -> None:
     assert (after.member_epoch, after.state, after.assigned_partitions) == (5, STABLE, {})
 
 
-def test_a_target_of_a_topic_that_it_left_does_not_count() -> None:
+def test_a_target_of_an_unsubscribed_topic_is_ignored() -> None:
     after = step(member(STABLE, 5, {}), {0}, target_epoch=6, subscribed=frozenset({U}))
     assert (after.member_epoch, after.state, after.assigned_partitions) == (6, STABLE, {})
 

@@ -101,7 +101,7 @@ def test_a_deleted_topic_is_not_assigned(coordinator: Coordinator) -> None:
     assert a.owned == {"orders": {0, 1}}
 
 
-def test_members_share_an_expression_and_the_last_one_takes_it_along(coordinator: Coordinator) -> None:
+def test_members_share_an_expression_which_is_removed_with_the_last_one(coordinator: Coordinator) -> None:
     a = Consumer(coordinator, "a", subscribed_topic_regex="orders.*")
     b = Consumer(coordinator, "b", subscribed_topic_regex="orders.*")
     a.join()

@@ -89,7 +89,7 @@ def test_a_static_member_that_does_not_rejoin_loses_its_assignment(coordinator: 
     assert coordinator.group(GROUP).static_members == {"second": "b"}
 
 
-def test_a_static_member_may_leave_for_good(coordinator: Coordinator) -> None:
+def test_a_static_member_may_leave_permanently(coordinator: Coordinator) -> None:
     a, b = two_members(coordinator)
     assert a.leave().response.member_epoch == -1
     settle(b)

@@ -76,14 +76,14 @@ def test_a_member_has_an_id_in_version_0_too(epoch: int) -> None:
     assert heartbeat(Coordinator(), api_version=0, member_id="", member_epoch=epoch).error is ErrorCode.INVALID_REQUEST
 
 
-def test_an_assignor_that_is_not_offered_is_refused() -> None:
+def test_an_unknown_assignor_is_rejected() -> None:
     coordinator = Coordinator(consumer_assignors=("range",))
     sent = heartbeat(coordinator, **{**JOIN, "server_assignor": "uniform"})
     assert sent.error is ErrorCode.UNSUPPORTED_ASSIGNOR
     assert heartbeat(coordinator, **{**JOIN, "server_assignor": "range"}).error is ErrorCode.NONE
 
 
-def test_a_server_without_the_consumer_protocol_says_so() -> None:
+def test_a_server_without_the_consumer_protocol_rejects_heartbeats() -> None:
     coordinator = Coordinator(rebalance_protocols=frozenset({"classic"}))
     assert heartbeat(coordinator, **JOIN).error is ErrorCode.UNSUPPORTED_VERSION
 

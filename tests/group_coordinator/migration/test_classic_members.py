@@ -207,7 +207,7 @@ def test_another_subscription_is_another_epoch() -> None:
         ({"instance_id": "i"}, ErrorCode.FENCED_INSTANCE_ID),
     ],
 )
-def test_joins_that_are_refused(facts: dict[str, object], error: ErrorCode) -> None:
+def test_rejected_joins(facts: dict[str, object], error: ErrorCode) -> None:
     coordinator = mixed()
     join(coordinator)
     assert coordinator.send(join_request("", instance_id="i")).error is ErrorCode.NONE
@@ -216,7 +216,7 @@ def test_joins_that_are_refused(facts: dict[str, object], error: ErrorCode) -> N
     assert coordinator.written() == []
 
 
-def test_a_group_that_is_full_takes_no_classic_member_but_those_it_has() -> None:
+def test_a_full_group_accepts_only_its_own_classic_members() -> None:
     coordinator = mixed(consumer_max_size=2)
     assert join(coordinator).error is ErrorCode.NONE
     assert join(coordinator, "another").error is ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -272,7 +272,7 @@ def test_a_member_that_switches_to_the_classic_protocol_loses_its_regular_expres
     assert not coordinator.group().subscriptions.resolved
 
 
-def test_topics_that_changed_are_seen_by_the_join_after_one_that_could_not_be_written() -> None:
+def test_changed_topics_are_noticed_by_the_join_after_a_rejected_one() -> None:
     coordinator = mixed()
     join(coordinator)
     coordinator.topics.create("t", 5)
@@ -371,7 +371,7 @@ def test_the_assignment_has_the_version_of_the_subscription(version: int) -> Non
         ({"protocol_type": None, "protocol_name": None}, ErrorCode.NONE),
     ],
 )
-def test_syncs_that_are_refused(facts: dict[str, object], error: ErrorCode) -> None:
+def test_rejected_syncs(facts: dict[str, object], error: ErrorCode) -> None:
     coordinator = mixed()
     join(coordinator)
     assert sync(coordinator, **({"generation_id": 3} | facts)).error is error  # type: ignore[arg-type]

@@ -133,7 +133,7 @@ def test_a_member_that_does_not_join_the_rebalance_is_removed() -> None:
 
 
 @pytest.mark.parametrize("how", ["leaves", "is removed", "session", "revocation"])
-def test_ways_to_go(how: str) -> None:
+def test_ways_to_leave(how: str) -> None:
     coordinator = mixed("c", consumer_session_timeout_ms=60_000)
     match how:
         case "leaves":
@@ -208,7 +208,7 @@ def test_a_downgrade_that_cannot_be_written_leaves_the_consumer_group() -> None:
     assert coordinator.group().type == "consumer"
 
 
-def test_the_members_have_whole_sessions_from_the_downgrade_on() -> None:
+def test_the_members_have_full_sessions_from_the_downgrade_on() -> None:
     coordinator = mixed("c")
     coordinator.advance(SESSION_TIMEOUT_MS - 1)
     coordinator.send(consumer_heartbeat("m", -1))
@@ -282,7 +282,7 @@ def test_an_outdated_target_assignment_triggers_a_rebalance() -> None:
 
 
 @pytest.mark.parametrize("policy", ["upgrade", "downgrade"])
-def test_the_policy_says_whether_a_replaced_member_ends_the_consumer_group(policy: str) -> None:
+def test_the_policy_determines_whether_a_replaced_member_ends_the_consumer_group(policy: str) -> None:
     coordinator = with_static(consumer_migration_policy=policy)
     response = coordinator.send(join_request("", instance_id="i", protocols=BOTH)).response
     assert response.error_code == 0
@@ -308,7 +308,7 @@ def test_a_replacement_that_cannot_be_written_leaves_the_consumer_group() -> Non
     assert coordinator.group().type == "consumer"
 
 
-def test_topics_that_changed_are_seen_after_a_replacement_that_could_not_be_written() -> None:
+def test_changed_topics_are_noticed_after_a_rejected_replacement() -> None:
     coordinator = with_static()
     coordinator.topics.create("t", 5)
     with coordinator.log_refuses(ErrorCode.NOT_ENOUGH_REPLICAS):

@@ -38,7 +38,7 @@ def test_three_consumers_move_to_the_consumer_protocol_and_back(*, cooperative: 
 
 
 @pytest.mark.parametrize("cooperative", [False, True])
-def test_new_consumers_come_before_the_old_ones_go(*, cooperative: bool) -> None:
+def test_new_consumers_join_before_the_old_ones_leave(*, cooperative: bool) -> None:
     world = World()
     old = [world.classic(f"classic-{number}", cooperative=cooperative) for number in range(3)]
     world.settle()

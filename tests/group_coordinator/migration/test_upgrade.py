@@ -135,7 +135,7 @@ def test_the_members_keep_their_racks() -> None:
     assert coordinator.group().members[leader].rack_id == "r"
 
 
-def test_a_topic_that_is_assigned_in_two_pieces_is_kept_as_a_whole() -> None:
+def test_a_topic_that_is_assigned_in_two_entries_is_merged() -> None:
     coordinator = coordinator_of()
     pieces = [ResponseTopicPartition(topic="t", partitions=[index]) for index in (0, 1)]
     in_pieces = b"\0\3" + encode(ConsumerProtocolAssignment(assigned_partitions=pieces), 3)
@@ -169,7 +169,7 @@ def test_a_member_continues_to_commit_in_its_generation() -> None:
     assert response.topics[0].partitions[0].error_code == 0
 
 
-def test_the_members_have_whole_sessions_from_the_upgrade_on() -> None:
+def test_the_members_have_full_sessions_from_the_upgrade_on() -> None:
     coordinator = coordinator_of()
     leader, follower = stable(coordinator)
     coordinator.advance(SESSION_TIMEOUT_MS - 1)
@@ -298,7 +298,7 @@ def test_members_that_are_no_consumers_stay_in_a_classic_group(facts: dict[str, 
         b"x",
     ],
 )
-def test_assignments_that_cannot_be_made_again_are_not_given_up(assigned: bytes) -> None:
+def test_groups_with_assignments_that_cannot_be_recreated_are_not_upgraded(assigned: bytes) -> None:
     coordinator = coordinator_of()
     stable(coordinator, assigned, assignment(("t", 1)))
     assert coordinator.send(consumer_heartbeat("m")).error is ErrorCode.GROUP_ID_NOT_FOUND

@@ -141,7 +141,7 @@ def test_a_retention_time_of_any_length_is_kept(coordinator: Any, retention_ms: 
     assert kept.expire_timestamp_ms == min(coordinator.now().epoch_ms + retention_ms, 2**63 - 1)
 
 
-def test_a_negative_offset_is_taken(coordinator: Any) -> None:
+def test_a_negative_offset_is_accepted(coordinator: Any) -> None:
     assert coordinator.commit("group", {"a": {0: -1, 1: -5}}) == {"a": {0: OK, 1: OK}}
     assert coordinator.fetched("group") == {"a": {0: -1, 1: -5}}
 

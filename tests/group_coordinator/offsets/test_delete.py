@@ -70,7 +70,7 @@ def test_a_group_whose_topics_are_not_known_keeps_all_offsets_while_it_has_membe
     assert coordinator.delete_offsets("group", {"a": [0]}) is ErrorCode.NON_EMPTY_GROUP
 
 
-def test_pending_offsets_are_deleted_too(coordinator: Any, records: Any) -> None:
+def test_pending_offsets_are_deleted_as_well(coordinator: Any, records: Any) -> None:
     pending_commit(coordinator, 5, "a", 0)
 
     assert coordinator.delete_offsets("group", {"a": [0]}) == {"a": {0: OK}}
@@ -82,7 +82,7 @@ def test_pending_offsets_are_deleted_too(coordinator: Any, records: Any) -> None
 # -- deleted topics ----------------------------------------------------------------------------------------------------
 
 
-def test_offsets_of_a_deleted_topic_go_in_every_group(coordinator: Any, records: Any) -> None:
+def test_offsets_of_a_deleted_topic_are_removed_in_every_group(coordinator: Any, records: Any) -> None:
     coordinator.classic_group("members", members={"m": ["a"]}, generation=3)
     coordinator.commit("members", {"a": {0: 1}, "b": {0: 2}}, member_id="m", generation=3)
     coordinator.commit("simple", {"a": {3: 1}})
@@ -113,7 +113,7 @@ def test_offsets_of_a_new_topic_with_the_old_name_stay(coordinator: Any) -> None
     assert coordinator.fetched("group") == {"a": {1: 2}}
 
 
-def test_pending_offsets_of_a_deleted_topic_go_too(coordinator: Any) -> None:
+def test_pending_offsets_of_a_deleted_topic_are_removed(coordinator: Any) -> None:
     pending_commit(coordinator, 5, "a", 0)
     pending_commit(coordinator, 6, "a", 0)
 
@@ -125,7 +125,7 @@ def test_pending_offsets_of_a_deleted_topic_go_too(coordinator: Any) -> None:
     assert coordinator.fetched("group") == {}
 
 
-def test_many_offsets_of_a_deleted_topic_go_in_slices(coordinator: Any) -> None:
+def test_many_offsets_of_a_deleted_topic_are_removed_in_slices(coordinator: Any) -> None:
     for first in range(0, 1000, 200):
         coordinator.commit("group", {"a": dict.fromkeys(range(first, first + 200), 1), "b": {first: 1}})
     before = len(coordinator.log.records())
@@ -152,7 +152,9 @@ def test_many_groups_with_offsets_of_a_deleted_topic_are_visited_in_slices(coord
     assert largest_batch(coordinator) <= 2 * SLICE
 
 
-def test_offsets_of_a_deleted_topic_go_in_the_group_of_the_empty_name_and_in_those_after_it(coordinator: Any) -> None:
+def test_offsets_of_a_deleted_topic_are_removed_in_the_group_of_the_empty_name_and_in_those_after_it(
+    coordinator: Any,
+) -> None:
     for number in range(2000):
         coordinator.commit("" if number == 1999 else f"group-{number}", {"a": {0: 1}})
 

@@ -70,7 +70,7 @@ def test_a_group_with_members(coordinator: Any, kind: str) -> None:
     assert "group" in coordinator.states.groups
 
 
-def test_offsets_of_open_transactions_go_too(coordinator: Any, records: Any) -> None:
+def test_offsets_of_open_transactions_are_deleted(coordinator: Any, records: Any) -> None:
     coordinator.commit("group", {"a": {0: 1}})
     for index in (0, 1):
         key = OffsetCommitKey(group="group", topic="a", partition=index)
@@ -141,7 +141,7 @@ def test_a_partly_deleted_group_is_not_visible(coordinator: Any) -> None:
     assert coordinator.commit("group", {"b": {0: 1}}) == {"b": {0: ErrorCode.NONE}}
 
 
-def test_a_refused_append_ends_the_deletion_with_its_error(coordinator: Any) -> None:
+def test_a_rejected_append_ends_the_deletion_with_its_error(coordinator: Any) -> None:
     commit_many(coordinator, SLICE + 1)
     client = coordinator.delete_group("group")
     other = coordinator.delete_group("group")
@@ -155,7 +155,7 @@ def test_a_refused_append_ends_the_deletion_with_its_error(coordinator: Any) -> 
     assert coordinator.states.groups == {}
 
 
-def test_a_refused_slice_ends_the_deletion_with_its_error(coordinator: Any) -> None:
+def test_a_rejected_slice_ends_the_deletion_with_its_error(coordinator: Any) -> None:
     commit_many(coordinator, SLICE + 1)
     coordinator.log.refuses_with = ErrorCode.NOT_ENOUGH_REPLICAS
 

@@ -22,7 +22,7 @@ def coordinator(new_coordinator: Callable[..., Any]) -> Any:
     return new_coordinator(offsets_retention_ms=DAY, offsets_retention_check_interval_ms=CHECK)
 
 
-def test_a_simple_group_and_its_offsets_go_a_retention_after_the_last_commit(coordinator: Any, records: Any) -> None:
+def test_a_simple_group_and_its_offsets_expire_after_the_last_commit(coordinator: Any, records: Any) -> None:
     coordinator.commit("group", {"a": {0: 1}, "b": {0: 1}})
     coordinator.advance(DAY // 2)
     coordinator.commit("group", {"b": {0: 2}})
@@ -51,7 +51,7 @@ def test_no_group_is_checked_before_the_check_interval(new_coordinator: Callable
     assert coordinator.states.groups == {}
 
 
-def test_an_empty_group_counts_from_when_its_members_left(coordinator: Any) -> None:
+def test_offsets_of_an_empty_group_expire_after_its_members_left(coordinator: Any) -> None:
     coordinator.classic_group("group", members={"m": ["a"]}, generation=3)
     coordinator.commit("group", {"a": {0: 1}}, member_id="m", generation=3)
     coordinator.advance(5 * DAY)
@@ -63,7 +63,7 @@ def test_an_empty_group_counts_from_when_its_members_left(coordinator: Any) -> N
     assert coordinator.states.groups == {}
 
 
-def test_an_empty_group_of_an_old_record_counts_from_each_commit(coordinator: Any) -> None:
+def test_offsets_of_an_empty_group_with_an_old_record_expire_after_their_commits(coordinator: Any) -> None:
     coordinator.classic_group("group", state_timestamp_ms=-1)
     coordinator.commit("group", {"a": {0: 1}})
     coordinator.advance(DAY // 2)
@@ -136,7 +136,7 @@ def test_an_open_transaction_keeps_its_partitions_and_their_group(coordinator: A
     assert coordinator.states.groups == {}
 
 
-def test_many_offsets_go_in_slices(coordinator: Any) -> None:
+def test_many_offsets_expire_in_slices(coordinator: Any) -> None:
     for first in range(0, 4000, 500):
         coordinator.commit("group", {"abc"[first % 3]: dict.fromkeys(range(first, first + 500), 1)})
     coordinator.advance(DAY // 2)
@@ -210,7 +210,7 @@ def test_offsets_of_a_deleted_topic_are_deleted_soon_after_loading(coordinator: 
     assert "simple" in coordinator.states.groups
 
 
-def test_offsets_of_a_deleted_topic_go_with_the_next_check_if_they_could_not_before(
+def test_offsets_of_a_deleted_topic_are_removed_by_the_next_check_after_a_rejection(
     coordinator: Any, records: Any
 ) -> None:
     coordinator.classic_group("group", members={"m": ["a"]}, generation=3)

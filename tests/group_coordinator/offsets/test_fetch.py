@@ -128,7 +128,7 @@ def test_stable_offsets_are_not_available_while_a_transaction_is_open(coordinato
         (None, 3, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_a_consumer_group_knows_its_members(
+def test_a_consumer_group_checks_its_members(
     coordinator: Any, member_id: str | None, epoch: int, error: ErrorCode
 ) -> None:
     coordinator.consumer_group("group", members={"m": ["a"]}, epoch=3)

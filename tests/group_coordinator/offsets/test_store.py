@@ -23,7 +23,7 @@ def test_a_committed_offset_is_returned_unchanged() -> None:
     assert not store.has("group", "topic", 4)
 
 
-def test_the_last_commit_counts() -> None:
+def test_the_last_commit_wins() -> None:
     store = OffsetStore()
     store.put("group", "topic", 0, CommittedOffset(10, metadata="first").packed())
     store.put("group", "topic", 0, CommittedOffset(5).packed())
@@ -61,7 +61,7 @@ def test_a_group_without_offsets_takes_no_memory() -> None:
     assert (len(store), store.count("group"), store.topics("group")) == (0, 0, [])
 
 
-def test_a_pending_offset_counts_when_its_transaction_is_committed() -> None:
+def test_a_pending_offset_takes_effect_when_its_transaction_is_committed() -> None:
     store = OffsetStore()
     store.put("group", "topic", 0, CommittedOffset(1).packed())
     store.put_pending(5, "group", "topic", 0, CommittedOffset(2).packed())
@@ -119,7 +119,7 @@ def test_of_two_transactions_the_later_record_wins_in_whatever_order_they_end() 
         assert not store.has_pending("group")
 
 
-def test_the_last_offset_of_a_transaction_counts() -> None:
+def test_the_last_offset_of_a_transaction_wins() -> None:
     store = OffsetStore()
     store.put_pending(5, "group", "topic", 0, CommittedOffset(1).packed())
     store.put("group", "topic", 0, CommittedOffset(2).packed())

@@ -82,7 +82,7 @@ def test_offsets_are_forgotten_at_the_abort_marker(coordinator: Any, step: Calla
     assert (stable(coordinator), stable(coordinator, topic="b")) == (1, -1)
 
 
-def test_the_last_commit_of_a_transaction_counts_and_the_next_transaction_is_another_one(
+def test_the_last_commit_of_a_transaction_wins_and_the_next_transaction_is_separate(
     coordinator: Any, step: Callable[[], None]
 ) -> None:
     coordinator.commit_in_transaction("group", {"a": {0: 10}})
@@ -98,7 +98,7 @@ def test_the_last_commit_of_a_transaction_counts_and_the_next_transaction_is_ano
     assert (coordinator.fetched("group"), stable(coordinator)) == ({"a": {0: 11}}, 11)
 
 
-def test_of_several_transactions_the_later_commit_counts_in_whatever_order_they_end(
+def test_the_later_commit_of_several_transactions_wins_in_whatever_order_they_end(
     coordinator: Any, step: Callable[[], None]
 ) -> None:
     for producer_id in (1, 2, 3):
@@ -112,7 +112,7 @@ def test_of_several_transactions_the_later_commit_counts_in_whatever_order_they_
     assert observed == [({"a": {0: 20}}, UNSTABLE), ({"a": {0: 20}}, UNSTABLE), ({"a": {0: 20}}, 20)]
 
 
-def test_a_later_commit_without_a_transaction_counts(coordinator: Any, step: Callable[[], None]) -> None:
+def test_a_later_commit_without_a_transaction_wins(coordinator: Any, step: Callable[[], None]) -> None:
     coordinator.commit_in_transaction("group", {"a": {0: 10}})
     coordinator.commit("group", {"a": {0: 20}})
     step()
@@ -192,7 +192,7 @@ def test_an_instance_id_that_another_member_has_taken_over_is_fenced(coordinator
     assert commit("m", "j") is UNKNOWN
 
 
-def test_an_epoch_of_before_is_good_for_the_partitions_that_the_member_has_had_since(coordinator: Any) -> None:
+def test_an_earlier_epoch_may_commit_for_partitions_held_since_then(coordinator: Any) -> None:
     """KIP-1251: no other member can have had them in between."""
     coordinator.consumer_group("group", members={"m": ["a"]}, epoch=3)
     coordinator.assign("group", "m", {"a": {0: 1, 1: 3}}, epoch=3)
@@ -207,7 +207,7 @@ def test_an_epoch_of_before_is_good_for_the_partitions_that_the_member_has_had_s
     assert commit("no such topic", 0, 3) == {"no such topic": {0: OK}}
 
 
-def test_one_partition_that_may_not_be_committed_refuses_all(coordinator: Any) -> None:
+def test_one_partition_that_may_not_be_committed_rejects_all(coordinator: Any) -> None:
     coordinator.consumer_group("group", members={"m": ["a"]}, epoch=3)
     coordinator.assign("group", "m", {"a": {0: 1, 1: 3}}, epoch=3)
 
@@ -227,7 +227,7 @@ def test_committing_is_no_sign_of_life(coordinator: Any) -> None:
 # -- rejections --------------------------------------------------------------------------------------------------------
 
 
-def test_metadata_too_large_refuses_its_partition_alone(new_coordinator: Any) -> None:
+def test_too_large_metadata_rejects_only_its_partition(new_coordinator: Any) -> None:
     coordinator = new_coordinator(offset_metadata_max_bytes=4)
     too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
     offsets = {"a": {0: CommittedOffset(1, metadata="four"), 1: CommittedOffset(1, metadata="fives")}, "b": {0: 2}}
@@ -282,7 +282,7 @@ def test_a_deleted_group_is_not_restored_by_the_marker(coordinator: Any, step: C
     assert (coordinator.states.groups, len(coordinator.states.offsets)) == ({}, 0)
 
 
-def test_a_group_that_is_being_deleted_takes_no_commit(coordinator: Any) -> None:
+def test_a_group_that_is_being_deleted_rejects_commits(coordinator: Any) -> None:
     coordinator.commit("group", {"a": dict.fromkeys(range(1000), 1)})
     deletion = coordinator.delete_group("group")
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

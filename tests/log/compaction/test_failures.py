@@ -134,7 +134,7 @@ def test_a_segment_that_ends_within_a_batch(compactor: Any, cut: int) -> None:
     ],
 )
 @pytest.mark.parametrize("dirty", [True, False])
-def test_records_that_are_none_under_a_good_crc(memory_compactor: Any, records: bytes, dirty: bool) -> None:
+def test_malformed_records_with_a_correct_crc(memory_compactor: Any, records: bytes, dirty: bool) -> None:
     refuses_records(memory_compactor, records, dirty=dirty)
 
 
@@ -213,7 +213,7 @@ def test_a_large_batch_and_many_small_ones_are_read_in_pieces(memory_compactor: 
 
 
 @pytest.mark.parametrize("room", [0, 1, 100, 200, 400])
-def test_a_full_disk_leaves_the_old_state_whole(compactor: Any, room: int) -> None:
+def test_a_full_disk_preserves_the_old_state(compactor: Any, room: int) -> None:
     file_system = compactor.partition.file_system
     before = contents(compactor.partition)
     file_system.capacity_bytes = file_system.used_bytes() + room
@@ -226,7 +226,7 @@ def test_a_full_disk_leaves_the_old_state_whole(compactor: Any, room: int) -> No
     assert [key for _offset, key, _value in compactor.contents()] == [b"b", b"c", b"e", b"a", b"d", b"g", b"f"]
 
 
-def test_any_failure_leaves_the_old_state_whole(compactor: Any) -> None:
+def test_any_failure_preserves_the_old_state(compactor: Any) -> None:
     """Each operation on the file system fails in turn."""
     file_system = compactor.partition.file_system
     before = contents(compactor.partition)

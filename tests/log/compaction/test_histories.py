@@ -60,7 +60,7 @@ def test_readers_see_the_same_after_every_pass(
             open_batches.discard(batch.producer_id)
 
 
-def test_a_map_that_is_too_small_takes_more_passes(memory_compactor: Any, history: Any) -> None:
+def test_a_map_that_is_too_small_needs_more_passes(memory_compactor: Any, history: Any) -> None:
     partition = memory_compactor.partition
     events = history(1, codecs=(Codec.NONE,), keys=100)
     for step in events.steps(100):

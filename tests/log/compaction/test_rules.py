@@ -54,7 +54,7 @@ def test_the_latest_record_of_each_key_is_kept_at_its_offset(compactor: Any) -> 
     assert result.clean_offset == 5
 
 
-def test_the_latest_record_counts_over_the_part_that_was_cleaned_before(compactor: Any) -> None:
+def test_the_latest_record_replaces_those_in_the_clean_part(compactor: Any) -> None:
     append(compactor, batch((b"a", b"1"), (b"b", b"1")))
     compactor.roll()
     compactor.compact()
@@ -179,7 +179,7 @@ def test_a_tombstone_keeps_its_horizon_when_the_clean_offset_is_forgotten(compac
     assert compactor.contents() == [(1, b"b", b"1")]
 
 
-def test_a_tombstone_beyond_the_map_gets_its_horizon_too(memory_compactor: Any) -> None:
+def test_a_tombstone_beyond_the_map_gets_its_horizon(memory_compactor: Any) -> None:
     append(memory_compactor, batch((b"a", b"1")), batch((b"b", b"1")), batch((b"a", None)), batch((b"d", None)))
     memory_compactor.roll()
     memory_compactor.dedupe_buffer_bytes = 1
