@@ -4,7 +4,10 @@ The controller's process is also a broker (node 1). Moldau is node 2.
 """
 
 import itertools
-from collections.abc import Iterator
+import json
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,6 +27,8 @@ from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTo
 from moldau.protocol.uuid import random_uuid, uuid_to_str
 from moldau.testing import Broker, BrokerError
 from moldau.testing.apache_kafka import ApacheKafka
+from moldau.testing.clients import open_client
+from moldau.testing.clients.java import JavaClient, ToolResult
 from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
@@ -193,3 +198,81 @@ def test_a_directory_that_is_not_formatted_is_refused(apache: ApacheKafka, tmp_p
     with pytest.raises(BrokerError, match="is not formatted"):
         joining(apache, tmp_path / "data").start()
     assert not (tmp_path / "data" / "meta.properties").exists()
+
+
+# Apache Kafka's tools
+
+
+@pytest.fixture(scope="module")
+def java(apache: ApacheKafka, broker: Broker) -> Iterator[JavaClient]:
+    """Runs the tools, all in one JVM."""
+    with open_client("java", broker.bootstrap_servers) as client:
+        assert isinstance(client, JavaClient)
+        yield client
+
+
+@pytest.fixture(params=["moldau", "apache"])
+def tool(
+    request: pytest.FixtureRequest, java: JavaClient, apache: ApacheKafka, broker: Broker
+) -> Callable[..., ToolResult]:
+    """Runs a tool against one of the brokers, which must describe the other one, too."""
+    address = broker.bootstrap_servers if request.param == "moldau" else apache.bootstrap_servers
+
+    def run(name: str, *arguments: str) -> ToolResult:
+        server = ["--bootstrap-server", address]
+        # The option follows a command of ClusterTool; elsewhere it precedes the command.
+        full = [*arguments, *server] if name == "ClusterTool" else [*server, *arguments]
+        result = java.tool(name if name.startswith("kafka.") else f"org.apache.kafka.tools.{name}", full)
+        assert result.exit_code == 0, result
+        return result
+
+    return run
+
+
+def test_kafka_cluster_lists_both_brokers(tool: Callable[..., ToolResult], apache: ApacheKafka, broker: Broker) -> None:
+    assert properties_of(apache.data_dir / "meta.properties")["cluster.id"] in tool("ClusterTool", "cluster-id").stdout
+    rows = [line.split() for line in tool("ClusterTool", "list-endpoints").stdout.splitlines()[1:]]
+    expected = {1: apache.bootstrap_servers, NODE: broker.bootstrap_servers}
+    assert {int(row[0]): f"{row[1]}:{row[2]}" for row in rows} == expected
+    assert {tuple(row[4:6]) for row in rows} == {("unfenced", "broker")}
+
+
+def test_kafka_metadata_quorum_lists_this_broker_without_a_lag(tool: Callable[..., ToolResult]) -> None:
+    rows = [line.split() for line in tool("MetadataQuorumCommand", "describe", "--replication").stdout.splitlines()]
+    replicas = {row[0]: row for row in rows if row and row[0].isdigit()}
+    assert {node: row[-1] for node, row in replicas.items()} == {"1": "Leader", str(NODE): "Observer"}
+    assert int(replicas[str(NODE)][2]) > 0
+    status = tool("MetadataQuorumCommand", "describe", "--status").stdout
+    assert re.search(rf'CurrentObservers:\s+\[{{"id": {NODE}, ', status), status
+
+
+def test_kafka_features_describes_the_finalized_features(tool: Callable[..., ToolResult]) -> None:
+    described = tool("FeatureCommand", "describe").stdout
+    for feature, level in (("metadata.version", "4.3-IV0"), ("group.version", "1"), ("transaction.version", "2")):
+        assert re.search(rf"Feature: {feature}\s.*FinalizedVersionLevel: {level}\s", described), described
+
+
+def test_kafka_topics_shows_where_partitions_are(tool: Callable[..., ToolResult], topic: str) -> None:
+    described = tool("TopicCommand", "--describe", "--topic", topic).stdout
+    assert re.search(rf"Partition: 0\s+Leader: {NODE}\s+Replicas: {NODE}\s+Isr: {NODE}\s", described), described
+
+
+def test_kafka_log_dirs_describes_this_broker(tool: Callable[..., ToolResult], topic: str, broker: Broker) -> None:
+    output = tool("LogDirsCommand", "--describe", "--broker-list", f"1,{NODE}", "--topic-list", topic).stdout
+    brokers = {each["broker"]: each["logDirs"] for each in json.loads(output.splitlines()[-1])["brokers"]}
+    assert brokers.keys() == {1, NODE}
+    (directory,) = brokers[NODE]
+    assert directory["logDir"] == str(broker.data_dir)
+    assert [each["partition"] for each in directory["partitions"]] == [f"{topic}-0"]
+    assert not any(each["partitions"] for each in brokers[1])
+
+
+def test_kafka_configs_changes_topics_and_brokers(tool: Callable[..., ToolResult], topic: str, broker: Broker) -> None:
+    kafka_configs = "kafka.admin.ConfigCommand"
+    tool(kafka_configs, "--alter", "--entity-type", "topics", "--entity-name", topic, "--add-config", "retention.ms=7")
+    described = partial(tool, kafka_configs, "--describe", "--entity-type", "topics", "--entity-name", topic)
+    wait_until(lambda: "retention.ms=7" in described().stdout)
+    name = ("--entity-type", "brokers", "--entity-name", str(NODE))
+    tool(kafka_configs, "--alter", *name, "--add-config", "log.cleaner.backoff.ms=12345")
+    wait_until(lambda: "log.cleaner.backoff.ms=12345" in tool(kafka_configs, "--describe", *name).stdout)
+    tool(kafka_configs, "--alter", *name, "--delete-config", "log.cleaner.backoff.ms")
