@@ -54,7 +54,7 @@ class ApacheKafka:
     server's log. ``jvm_options`` replaces all options of the JVM. ``version``: 4.3.1, or one of
     ``kafka_jars.OLDER_SERVERS``, whose quorum is static by default. ``listeners`` are further listeners for clients, by
     name, with their security protocol: ``{"SECURE": "SASL_SSL"}``; ``address_of`` has their addresses. ``classes`` is a
-    folder with the classes of plugins.
+    folder with the classes of plugins. ``cluster_id`` is that of a new directory; by default, it is drawn.
     """
 
     def __init__(
@@ -68,7 +68,9 @@ class ApacheKafka:
         version: str = KAFKA_VERSION,
         listeners: Mapping[str, str] | None = None,
         classes: Path | None = None,
+        cluster_id: str | None = None,
     ) -> None:
+        self._cluster_id = cluster_id
         self._classes = classes
         self._listeners = dict(listeners or {})
         self._addresses: dict[str, str] = {}
@@ -263,12 +265,12 @@ class ApacheKafka:
         self.properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
 
     def _format(self, controller_port: int) -> None:
-        arguments = ["format", "-t", _new_id(), "-c", str(self.properties)]
+        arguments = ["format", "-t", self._cluster_id or new_id(), "-c", str(self.properties)]
         if self._quorum is Quorum.STANDALONE:
             arguments.append("--standalone")
         elif self._quorum is Quorum.INITIAL_CONTROLLERS:
             node_id = self._config.get("node.id", "1")
-            arguments += ["--initial-controllers", f"{node_id}@127.0.0.1:{controller_port}:{_new_id()}"]
+            arguments += ["--initial-controllers", f"{node_id}@127.0.0.1:{controller_port}:{new_id()}"]
         done = subprocess.run(
             self._command("kafka.tools.StorageTool", *arguments),
             stdin=subprocess.DEVNULL,
@@ -282,7 +284,8 @@ class ApacheKafka:
             raise RuntimeError(f"Apache Kafka's storage tool failed:\n{done.stdout}")
 
 
-def _new_id() -> str:
+def new_id() -> str:
+    """A random id for a cluster or a directory."""
     # The first byte is 0: an id that begins with "-" would be parsed as an option.
     return base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
 
