@@ -45,7 +45,10 @@ def check_metadata_version(image: MetadataImage) -> None:
     """Raise MetadataLogError if this software does not support the cluster's metadata.version."""
     level, supported = image.metadata_version, SUPPORTED_FEATURES[METADATA_VERSION]
     if level and level not in supported:
-        raise MetadataLogError(f"the cluster's metadata.version {level} is not supported; supported: {supported}")
+        raise MetadataLogError(
+            f"the cluster's metadata.version {level} is not supported; supported: {supported}. Lower it with "
+            "kafka-features.sh downgrade, or use another version of Moldau"
+        )
 
 
 class CommittedMetadata:

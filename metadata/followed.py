@@ -102,7 +102,9 @@ class FollowedMetadata(BrokerMetadata):
 
         Raises MetadataLogError if the copy cannot be read or is too new, KafkaError or OSError after an I/O error.
         """
-        copy = MetadataLogCopy.open(file_system, data_directory, MetadataLogSettings.of(config), now_ms=now_ms)
+        copy = MetadataLogCopy.open(
+            file_system, data_directory, MetadataLogSettings.of(config), node_id=node_id, now_ms=now_ms
+        )
         try:
             latest = copy.latest_snapshot
             observer = Observer(

@@ -98,6 +98,8 @@ class BrokerLifecycle:
         self._again = False  # the next request is due as soon as the response to this one has arrived
         self._offline: list[bytes] = []
         self._next_ms = now_ms
+        self.finalized_features: Mapping[str, int] = {}
+        """The features that the cluster has finalized, as far as they are known: for messages."""
         self.state = State.STARTING
         self.broker_epoch = NO_EPOCH
         """The epoch of the registration; -1 while there is none."""
@@ -222,7 +224,7 @@ class BrokerLifecycle:
     def _registered(self, response: BrokerRegistrationResponse, now_ms: int) -> None:
         if response.error_code:
             node_id = self._description.node_id
-            self.problem = _refusal(response.error_code, node_id)
+            self.problem = _refusal(response.error_code, node_id, self._unsupported())
             if response.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID:
                 self._fail(self.problem)
             else:
@@ -231,6 +233,15 @@ class BrokerLifecycle:
         self.problem = None
         self.broker_epoch = response.broker_epoch
         self._next_ms = now_ms
+
+    def _unsupported(self) -> str:
+        """The finalized features that this broker does not support."""
+        supported = self._description.features
+        return ", ".join(
+            f"{name}={level}"
+            for name, level in sorted(self.finalized_features.items())
+            if level and (name not in supported or level not in supported[name])
+        )
 
     def _heard(self, response: BrokerHeartbeatResponse, now_ms: int) -> None:
         if response.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED:
@@ -290,8 +301,8 @@ class BrokerLifecycle:
         self.error = error
 
 
-def _refusal(code: int, node_id: int) -> str:
-    """What a rejected registration means, and what to do."""
+def _refusal(code: int, node_id: int, unsupported: str) -> str:
+    """What a rejected registration means, and what to do. `unsupported` are the features that may be the reason."""
     match code:
         case ErrorCode.INCONSISTENT_CLUSTER_ID:
             return (
@@ -309,8 +320,9 @@ def _refusal(code: int, node_id: int) -> str:
                 "log has the reason. A copied log directory has the directory.id of its original"
             )
         case ErrorCode.UNSUPPORTED_VERSION:
+            which = f": {unsupported}" if unsupported else "; the controller's log names it"
             return (
-                "The cluster has finalized a feature at a level that Moldau does not support (UNSUPPORTED_VERSION); "
-                "the controller's log names it. Lower it with kafka-features.sh downgrade"
+                "The cluster has finalized a feature at a level that Moldau does not support "
+                f"(UNSUPPORTED_VERSION){which}. Lower it with kafka-features.sh downgrade"
             )
     return f"The controller rejects the registration with {error_name(code)}"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..log.files import join
-from .batches import decode_batch_in_steps
+from .batches import MetadataLogError, decode_batch_in_steps
 from .checkpoint import SnapshotId, decode_snapshot_in_steps
 from .metadata_log import DIRECTORY, StoredMetadataLog, open_parts
 from .quorum_state import FILE_NAME as QUORUM_STATE_FILE
@@ -48,18 +48,35 @@ class MetadataLogCopy(StoredMetadataLog):
 
     @classmethod
     def open(
-        cls, file_system: FileSystem, data_directory: str, settings: MetadataLogSettings, *, now_ms: int
+        cls,
+        file_system: FileSystem,
+        data_directory: str,
+        settings: MetadataLogSettings,
+        *,
+        node_id: int,
+        now_ms: int,
     ) -> MetadataLogCopy:
         """Open the copy, or create an empty one. Raises MetadataLogError if it cannot be read; OSError."""
         file_system.make_directory(join(data_directory, DIRECTORY))
         copy = cls(
             file_system, data_directory, settings, open_parts(file_system, data_directory, settings, now_ms=now_ms)
         )
+        if copy.is_of_controller(node_id):
+            copy.abandon()
+            path = join(data_directory, DIRECTORY)
+            raise MetadataLogError(
+                f"{path} is the log of a controller with this node.id, and not a copy. A broker without the controller "
+                "role would overwrite it. Use another directory and another node.id, or process.roles=broker,controller"
+            )
         latest = copy.latest_snapshot
         if latest is not None and latest.end_offset > copy.end_offset:
             # A crash happened between the end of the old segments and the first append to a new segment.
             copy.log.truncate_fully_and_start_at(latest.end_offset, now_ms)
         return copy
+
+    def is_of_controller(self, node_id: int) -> bool:
+        """Whether this node has led the quorum, or voted in its latest epoch."""
+        return node_id in (self._state.leader_id, self._state.voted_id)
 
     @property
     def latest_epoch(self) -> int:

@@ -85,6 +85,7 @@ class BrokerHeartbeats:
         """The committed metadata has changed."""
         image = self._metadata.image
         registration = image.brokers.get(self._metadata.node_id)
+        self.lifecycle.finalized_features = image.features
         self.lifecycle.replayed(registration, image.offset, self._timers.now_ms())
         self._changed()
 

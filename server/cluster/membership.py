@@ -43,6 +43,9 @@ _FORWARDING_TIMEOUT_MS: Final = 30_000
 """The timeout of a single attempt to forward a request. The request itself may have a shorter one."""
 
 
+_CLOCK_DIFFERENCE_MS: Final = 60_000
+
+
 class MembershipError(Exception):
     """The broker cannot join the cluster. The message is for the user."""
 
@@ -67,6 +70,8 @@ class Membership:
         self.metadata = metadata = opened.metadata
         self._log_manager = opened.storage.log_manager
         self._timers = timers
+        self._now_ms = now_ms
+        self._controllers = _configured(config)
         self._node_id = metadata.node_id
         timeout_ms = config.int("controller.quorum.request.timeout.ms")
         self._heartbeat_ms = config.int("broker.heartbeat.interval.ms")
@@ -142,6 +147,9 @@ class Membership:
         self.follower.start()
         self.heartbeats.start()
         await self._reach(State.RECOVERY)
+        problem = clock_problem(self.metadata.image.timestamp_ms, self._now_ms())  # that of the registration
+        if problem is not None:
+            logger.warning(problem)
         kept = sorted(name for name in self.metadata.image.features if name in KEPT_FEATURES)
         if kept:
             logger.warning(
@@ -199,6 +207,30 @@ class Membership:
         self.heartbeats.replayed()
 
     def _end(self, reason: str) -> None:
-        if not self.failed.done():
-            problem = self.follower.problem
-            self.failed.set_result(f"{reason} ({problem})" if problem and problem not in reason else reason)
+        if self.failed.done():
+            return
+        problem = self.follower.problem
+        if problem and problem not in reason:
+            reason = f"{reason} ({problem}). Check that the controllers run at {self._controllers}"
+        self.failed.set_result(reason)
+
+
+def _configured(config: BrokerConfig) -> str:
+    """Where the controllers are, according to the settings."""
+    for name in ("controller.quorum.bootstrap.servers", "controller.quorum.voters"):
+        servers = config.list(name)
+        if servers:
+            return f"{','.join(servers)} ({name})"
+    return "their addresses"
+
+
+def clock_problem(controller_ms: int, now_ms: int) -> str | None:
+    """What is wrong with the clocks, if the controller has just written this timestamp."""
+    ahead_ms = controller_ms - now_ms
+    if abs(ahead_ms) < _CLOCK_DIFFERENCE_MS:
+        return None
+    return (
+        f"The clock of the active controller is {abs(ahead_ms) // 1000} s "
+        f"{'ahead of' if ahead_ms > 0 else 'behind'} that of this broker, so timestamps of records, and retention by "
+        "time, differ between brokers. Synchronize the clocks"
+    )

@@ -369,7 +369,8 @@ class Link:
         except (BlockingIOError, InterruptedError):
             pass  # all that has arrived was received
         except (PeerError, KafkaError) as error:
-            logger.warning("%s violates the protocol: %s", self, error)
+            if not self._failures:  # otherwise each further attempt would log it
+                logger.warning("%s violates the protocol: %s", self, error)
             self._failed(f"the peer violates the protocol: {error}")
             return
         except OSError as error:

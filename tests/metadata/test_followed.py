@@ -2,8 +2,11 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from moldau.config.sources import BrokerConfig
 from moldau.log.memory_files import MemoryFileSystem
+from moldau.metadata.batches import MetadataLogError
 from moldau.metadata.checkpoint import SnapshotId
 from moldau.metadata.followed import FollowedMetadata
 from moldau.metadata.image import MetadataDelta, MetadataImage
@@ -84,12 +87,12 @@ def _response(partition: fetches.PartitionData) -> FetchResponse:
     )
 
 
-def follow(files: MemoryFileSystem) -> FollowedMetadata:
+def follow(files: MemoryFileSystem, directory: str = "/b", *, node_id: int = 1) -> FollowedMetadata:
     return FollowedMetadata.open(
         files,
-        "/b",
+        directory,
         BrokerConfig({}),
-        node_id=1,
+        node_id=node_id,
         cluster_id="cluster",
         directory_id=DIRECTORY,
         bootstrap=[Address("controller", 9093)],
@@ -205,3 +208,14 @@ def test_a_damaged_snapshot_changes_nothing() -> None:
     assert "corrupt" in metadata.observer.problem
     receive_snapshot(metadata, snapshot, data, piece_bytes=1 << 20)
     assert same(metadata.image, controller)
+
+
+def test_the_log_of_a_controller_is_not_taken_for_a_copy() -> None:
+    """A broker without the controller role would overwrite it."""
+    controller = Controller()
+    controller.metadata.close(NOW)
+    paths = [f"/c/__cluster_metadata-0/{name}" for name in ("quorum-state", f"{0:020d}.log")]
+    before = [controller.files.read_file(path) for path in paths]
+    with pytest.raises(MetadataLogError, match=r"log of a controller .* process\.roles=broker,controller"):
+        follow(controller.files, "/c", node_id=LEADER)
+    assert [controller.files.read_file(path) for path in paths] == before

@@ -137,6 +137,13 @@ def test_a_rejected_registration_is_repeated_until_the_timeout(code: ErrorCode, 
     assert words in (life.error or "")
 
 
+def test_features_that_this_software_does_not_support_are_named() -> None:
+    life = lifecycle()
+    life.finalized_features = {"metadata.version": 31, "unknown.version": 2, "unused.version": 0}
+    exchange(life, 1000, BrokerRegistrationResponse(error_code=ErrorCode.UNSUPPORTED_VERSION))
+    assert "metadata.version=31, unknown.version=2" in (life.problem or "")
+
+
 def test_another_cluster_fails_immediately() -> None:
     life = lifecycle()
     exchange(life, 0, BrokerRegistrationResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID))

@@ -25,8 +25,9 @@ from moldau.protocol.messages.describe_quorum import DescribeQuorumRequest, Part
 from moldau.protocol.messages.init_producer_id import InitProducerIdRequest
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.protocol.uuid import random_uuid, uuid_to_str
+from moldau.server.cluster.membership import clock_problem
 from moldau.testing import Broker, BrokerError
-from moldau.testing.apache_kafka import ApacheKafka
+from moldau.testing.apache_kafka import ApacheKafka, free_ports
 from moldau.testing.clients import open_client
 from moldau.testing.clients.java import JavaClient, ToolResult
 from moldau.testing.waiting import wait_until
@@ -198,6 +199,68 @@ def test_a_directory_that_is_not_formatted_is_refused(apache: ApacheKafka, tmp_p
     with pytest.raises(BrokerError, match="is not formatted"):
         joining(apache, tmp_path / "data").start()
     assert not (tmp_path / "data" / "meta.properties").exists()
+
+
+# Invalid input
+
+
+def refused(apache: ApacheKafka, directory: Path, **config: str) -> str:
+    """The message of a broker that cannot join."""
+    settings = {"initial.broker.registration.timeout.ms": "1500"} | {
+        name.replace("_", "."): value for name, value in config.items()
+    }
+    with pytest.raises(BrokerError) as failure:
+        joining(apache, directory, **settings).start()
+    return str(failure.value)
+
+
+def test_a_listener_of_a_broker_is_not_a_controller(apache: ApacheKafka, tmp_path: Path) -> None:
+    format_directory(apache, tmp_path / "data")
+    address = apache.bootstrap_servers
+    message = refused(apache, tmp_path / "data", controller_quorum_bootstrap_servers=address)
+    assert "no controller is known" in message
+    assert "not a listener of a controller" in message
+    assert f"Check that the controllers run at {address} (controller.quorum.bootstrap.servers)" in message
+
+
+def test_controllers_that_cannot_be_reached_are_named(apache: ApacheKafka, tmp_path: Path) -> None:
+    format_directory(apache, tmp_path / "data")
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    message = refused(apache, tmp_path / "data", controller_quorum_bootstrap_servers=address)
+    assert f"{address} " in message
+    assert "Connection refused" in message
+    assert "initial.broker.registration.timeout.ms" in message
+
+
+def test_a_node_id_in_use_is_refused(apache: ApacheKafka, broker: Broker, tmp_path: Path) -> None:
+    format_directory(apache, tmp_path / "data")
+    message = refused(apache, tmp_path / "data")
+    assert f"Broker {NODE} is registered, and its session has not expired (DUPLICATE_BROKER_REGISTRATION)" in message
+    with WireClient(broker.bootstrap_servers) as wire:
+        assert len(wire.call(DescribeClusterRequest()).brokers) == 2  # the broker that was there first still runs
+
+
+def test_two_processes_do_not_share_a_directory(apache: ApacheKafka, broker: Broker) -> None:
+    assert f"{broker.data_dir} is in use" in refused(apache, broker.data_dir)
+
+
+def test_the_directory_of_a_controller_is_not_that_of_a_broker(apache: ApacheKafka, tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    with Broker(config={"node.id": NODE}, data_dir=directory):
+        pass
+    properties = directory / "meta.properties"
+    own, cluster_id = properties_of(properties)["cluster.id"], properties_of(apache.data_dir / "meta.properties")
+    properties.write_text(properties.read_text().replace(own, cluster_id["cluster.id"]))
+    assert "is the log of a controller with this node.id, and not a copy" in refused(apache, directory)
+
+
+@pytest.mark.parametrize(
+    ("ahead_ms", "words"), [(3_600_000, "3600 s ahead of"), (-61_000, "61 s behind"), (59_000, None), (-59_000, None)]
+)
+def test_a_clock_that_differs_from_the_controller_is_noticed(ahead_ms: int, words: str | None) -> None:
+    now_ms = 1_700_000_000_000
+    problem = clock_problem(now_ms + ahead_ms, now_ms)
+    assert problem is None if words is None else words in (problem or "")
 
 
 # Apache Kafka's tools

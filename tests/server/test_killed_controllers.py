@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,14 @@ def active(wire: WireClient) -> int | None:
     return None if response.error_code else response.topics[0].partitions[0].leader_id
 
 
+def is_another_active(wire: WireClient, killed: int) -> bool:
+    return active(wire) not in (None, killed)
+
+
+def has_more(values: list[int], count: int) -> bool:
+    return len(values) > count
+
+
 def create(wire: WireClient, name: str) -> None:
     """Create a topic, as a client that retries: every error must be retriable."""
 
@@ -177,10 +186,10 @@ def test_clients_of_a_broker_survive_the_death_of_controllers(
                 killed = wait_until(lambda: active(wire))
                 acknowledged = len(writer.acknowledged)
                 controllers[killed].kill()
-                wait_until(lambda killed=killed: active(wire) not in (None, killed))
+                wait_until(partial(is_another_active, wire, killed))
                 create(wire, f"topic-{number}")
                 producer_ids.append(new_producer_id(wire))
-                wait_until(lambda before=acknowledged: len(writer.acknowledged) > before)
+                wait_until(partial(has_more, writer.acknowledged, acknowledged))
                 assert controllers[killed].launch().wait(90)
         finally:
             writer.stop()
