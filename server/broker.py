@@ -238,9 +238,17 @@ class Broker:
         """The other brokers of the cluster. Created on first use: a single broker has none."""
         if self._peers is None:
             from .coordination.peers import Peers
+
+            self._peers = Peers(self.links, self.run_soon, self.node_id, lambda: self.metadata.image, self.config)
+        return self._peers
+
+    @property
+    def links(self) -> Links:
+        """The connections to other nodes. Created on first use."""
+        if self._links is None:
             from .network.links import Links
 
-            links = self._links or Links.over_tcp(
+            self._links = Links.over_tcp(
                 self.loop,
                 readiness_of(self.loop),
                 self.turns,
@@ -249,8 +257,7 @@ class Broker:
                 self.run_soon,
                 self._rng,
             )
-            self._peers = Peers(links, self.run_soon, self.node_id, lambda: self.metadata.image, self.config)
-        return self._peers
+        return self._links
 
     def create_missing_topics(self, names: list[str], origin: Origin | None) -> Sliced[dict[str, ErrorCode]]:
         """Create the topics of these names that do not exist. Coordinators' topics get their configs.

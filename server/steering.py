@@ -20,6 +20,7 @@ order; the ``id`` links a response to its command.
     count_fault         fault                           immediately; the result is how often it was triggered
     requests            since, wait                     immediately, or with `wait` when there is one; the result has
                                                         the recorded requests from this number on, and the next number
+    cut                 addresses                       immediately; from then on this node refuses to connect to them
 
 Each command that waits has a ``timeout_ms``; the error after a timeout states what was seen last. There is no polling:
 the coordinators notify of every change (`Coordinators.watchers`), and the condition is checked then.
@@ -108,11 +109,19 @@ class Steering:
                     return self._faults().triggered(request["fault"])
                 case "requests":
                     return await self._requests(request["since"], request["timeout_ms"] if request["wait"] else 0)
+                case "cut":
+                    self._cut(request["addresses"])
                 case unknown:
                     raise SteeringError(f"unknown command {unknown!r}")
         except KafkaError as error:
             raise SteeringError(str(error)) from error
         return None
+
+    def _cut(self, addresses: list[str]) -> None:
+        from .network.dialing import Address  # not needed without other nodes
+
+        found = [address.rpartition(":") for address in addresses]
+        self._broker.links.cut(Address(host, int(port)) for host, _, port in found)
 
     def _faults(self) -> FaultInjection:
         """Installed by the first command for faults or recorded requests."""

@@ -41,6 +41,14 @@ Settings for the session's broker, in ``conftest.py``:
     def kafka_config():
         return {"num.partitions": 6, "auto.create.topics.enable": False}
 
+The fixture ``kafka_cluster`` is a cluster of three brokers, which a test may kill, pause and cut off from each other
+(`moldau.testing.cluster`). For the next test all of them run again, without topics:
+
+    def test_orders_survive_the_loss_of_a_broker(kafka_cluster):
+        kafka_cluster.create_topic("orders", [1, 2, 3])
+        kafka_cluster.kill(2)
+        place_orders(kafka_cluster.bootstrap_servers, partition=0)
+
 A test that needs different settings starts its own broker: ``with moldau.testing.Broker(config=...)``.
 
 The report of a failed test contains the server's log, under "moldau broker log".
@@ -49,10 +57,14 @@ The report of a failed test contains the server's log, under "moldau broker log"
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import pytest
 
 from .broker import Broker, ConfigValue
+
+if TYPE_CHECKING:
+    from .cluster import Cluster
 
 
 @pytest.fixture(scope="session")
@@ -76,21 +88,46 @@ def kafka(kafka_session: Broker) -> Broker:
     return kafka_session
 
 
+@pytest.fixture(scope="session")
+def kafka_cluster_session(kafka_config: Mapping[str, ConfigValue]) -> Iterator[Cluster]:
+    """The session's cluster, never reset; for fixtures with a wider scope than one test."""
+    from .cluster import Cluster  # most test runs do not need it
+
+    with Cluster(brokers=3, config=kafka_config) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def kafka_cluster(kafka_cluster_session: Cluster) -> Cluster:
+    """A cluster of three running brokers without topics, for one test."""
+    kafka_cluster_session.reset()
+    return kafka_cluster_session
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Add the broker's log of a failed test to its report."""
     report = yield
-    broker = getattr(item, "funcargs", {}).get("kafka")
-    if not isinstance(broker, Broker):
-        return report
+    logs = {title: log for server in _SERVERS for title, log in _logs(getattr(item, "funcargs", {}).get(server))}
     if report.when == "setup":
-        item.stash[_LOG_START] = len(broker.log())
+        item.stash[_LOG_STARTS] = {title: len(log) for title, log in logs.items()}
     elif report.failed:
-        log = broker.log()[item.stash.get(_LOG_START, 0) :]
-        report.sections.append(("moldau broker log", log or "(nothing)"))
+        starts = item.stash.get(_LOG_STARTS, {})
+        for title, log in logs.items():
+            report.sections.append((title, log[starts.get(title, 0) :] or "(nothing)"))
     return report
 
 
-_LOG_START = pytest.StashKey[int]()
+def _logs(server: Broker | Cluster | None) -> list[tuple[str, str]]:
+    """The logs of a fixture's servers, with their titles."""
+    if server is None or isinstance(server, Broker):
+        return [] if server is None else [("moldau broker log", server.log())]
+    if not hasattr(server, "broker_ids"):  # another fixture of this name
+        return []
+    return [(f"moldau log of broker {each}", server.broker(each).log()) for each in server.broker_ids]
+
+
+_SERVERS = ("kafka", "kafka_cluster")
+_LOG_STARTS = pytest.StashKey[dict[str, int]]()

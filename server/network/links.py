@@ -22,9 +22,10 @@ The socket is behind the port `dialing.Dialer`; the protocol is in `conversation
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,7 +36,7 @@ from ...protocol.messages.api_versions import ApiVersionsRequest
 from ...protocol.schema import Versions
 from ..concurrency.slices import SlicedFuture
 from .conversation import STAGING_BYTES, Conversation, FrameReader, Peer, PeerError
-from .dialing import Address, Dialer, SocketDialer, Stream
+from .dialing import Address, Dialed, Dialer, SocketDialer, Stream
 
 if TYPE_CHECKING:
     import asyncio
@@ -240,6 +241,11 @@ class Link:
         self._disconnect("the peer has another address now")
         self._links.later(self._pump)
 
+    def lose_connection(self) -> None:
+        """For tests: the connection is lost, if there is one or an attempt to connect."""
+        if self._stream is not None or self._cancel_dial is not None:
+            self._failed("the connection is cut")
+
     def close(self) -> None:
         """Disconnect. All requests that wait for a response fail."""
         if self.is_closed:
@@ -310,7 +316,7 @@ class Link:
 
     def _connect(self) -> None:
         settings = self.settings
-        self._cancel_dial = self._links.dialer.dial(self.address, self._dialed)
+        self._cancel_dial = self._links.dial(self.address, self._dialed)
         self._setup_timer = self.timers.call_after(
             settings.setup_timeout_ms, lambda: self._failed(f"not connected within {settings.setup_timeout_ms} ms")
         )
@@ -478,6 +484,7 @@ class Links:
         self.rng = rng
         self.staging = memoryview(bytearray(STAGING_BYTES))
         self._links: set[Link] = set()
+        self._cut: frozenset[Address] = frozenset()
 
     @classmethod
     def over_tcp(
@@ -498,6 +505,26 @@ class Links:
         link = Link(self, address, client_id, settings or LinkSettings())
         self._links.add(link)
         return link
+
+    def cut(self, addresses: Iterable[Address]) -> None:
+        """For tests: from now on, connections to these addresses are refused, and existing ones are lost."""
+        self._cut = frozenset(addresses)
+        for link in list(self._links):
+            if link.address in self._cut:
+                link.lose_connection()
+
+    def dial(self, address: Address, done: Dialed) -> Callable[[], None]:
+        """See `Dialer.dial`."""
+        if address not in self._cut:
+            return self.dialer.dial(address, done)
+        attempts = [done]
+
+        def refuse() -> None:
+            if attempts:
+                attempts.pop()(OSError(errno.ECONNREFUSED, "the connection is cut"))
+
+        self.later(refuse)
+        return attempts.clear
 
     def closed(self, link: Link) -> None:
         """Remove a closed link. Called by the link."""

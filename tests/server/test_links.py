@@ -379,6 +379,27 @@ def test_a_peer_that_accepts_and_disconnects_is_not_retried_without_a_pause(simu
     assert all("connection" in str(error_of(result)) for result in simulation.results)
 
 
+def test_a_cut_address_is_refused_until_it_is_healed(simulation: Simulation) -> None:
+    simulation.connect()
+    simulation.send("in flight")
+    simulation.run()
+    simulation.links.cut([PEER])
+    simulation.run()
+    assert error_of(simulation.results[0]).maybe_processed
+    simulation.send("cut")
+    simulation.run()
+    assert "the connection is cut" in str(error_of(simulation.results[1]))
+    assert len(simulation.peers) == 1
+    simulation.links.cut([])
+    simulation.send("healed")
+    simulation.advance(1000)
+    peer = simulation.peers[1]
+    peer.negotiate()
+    simulation.run()
+    [(_, request)] = peer.requests()
+    assert request.coordinator_keys == ["healed"]
+
+
 def test_an_idle_connection_that_the_peer_closes_is_no_failure(simulation: Simulation) -> None:
     peer = simulation.connect()
     peer.end.close()

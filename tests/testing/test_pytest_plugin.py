@@ -129,6 +129,28 @@ def test_the_log_is_shown_with_a_failed_test_and_only_there(pytester: pytest.Pyt
     result.stdout.no_fnmatch_line("*Stopping*")
 
 
+def test_each_test_finds_a_whole_cluster_without_topics(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        @pytest.mark.parametrize("end", ["kill", "pause", "stop"])
+        def test_it(kafka_cluster, end):
+            for broker_id in kafka_cluster.broker_ids:
+                broker = kafka_cluster.broker(broker_id)
+                assert {topic for topic in topics(broker) if not topic.startswith("__")} == set()
+            kafka_cluster.create_topic("orders", [1, 2, 3])
+            getattr(kafka_cluster, end)(3)
+            kafka_cluster.cut(1, 2)
+
+        def test_that_fails(kafka_cluster):
+            assert False
+        """,
+    )
+
+    result.assert_outcomes(passed=3, failed=1)
+    result.stdout.fnmatch_lines([f"*moldau log of broker {number}*" for number in (1, 2, 3)])
+
+
 def test_the_plugin_imports_no_module_of_the_server() -> None:
     """It is loaded in every pytest run of every environment that has Moldau."""
     program = (

@@ -1,0 +1,368 @@
+"""Several brokers for the length of a ``with`` block: a cluster whose brokers can be killed, paused and cut off.
+
+    with Cluster(brokers=3) as cluster:
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+        cluster.kill(cluster.leader_of("orders", 0))
+
+The brokers are those of ``moldau serve --brokers 3``, in processes of their own, but nothing restarts them. Their ids
+are 1, 2 and 3. Broker 1 is also the controller: while it is stopped, killed or paused, the others serve their
+partitions, but no topic is created, and no other broker can start. A partition has one replica, so nobody else can lead
+it: it is unavailable while its broker is.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from .broker import Broker, ConfigValue, config_text
+from .server_run import BrokerError
+from .waiting import wait_until
+
+if TYPE_CHECKING:
+    from ..server.members import Member
+
+_TIMEOUT_S = 60.0
+
+
+class ClusterBroker(Broker):
+    """One broker of a `Cluster`, with all that a `Broker` offers to tests."""
+
+    def __init__(self, member: Member, config: Mapping[str, ConfigValue], timeout_s: float) -> None:
+        """See `Broker`. The settings of the cluster are those of ``member``."""
+        (data_dir,) = member.log_dirs
+        first, *self._more_listeners = member.settings["listeners"].split(",")
+        own = {name: text for name, text in member.settings.items() if name not in ("listeners", "log.dirs")}
+        super().__init__(
+            config={**config, **own}, data_dir=data_dir, listen=first.partition("://")[2], timeout_s=timeout_s
+        )
+        self.node_id = member.node_id
+        self.is_paused = False
+
+    @property
+    def addresses(self) -> list[str]:
+        """All addresses on which it listens, for clients and for other brokers."""
+        return [self._listen, *(listener.partition("://")[2] for listener in self._more_listeners)]
+
+    @property
+    def address(self) -> str:
+        """The address for clients; known before the first start."""
+        return self._listen
+
+    @property
+    def responds(self) -> bool:
+        """Whether it is running, and not paused."""
+        return self.running and not self.is_paused
+
+    def pause(self) -> None:
+        """Suspend the process (SIGSTOP): its connections stay open, and it does nothing."""
+        os.kill(self.pid, signal.SIGSTOP)
+        self.is_paused = True
+
+    def resume(self) -> None:
+        """Continue a paused process. No effect if it is not paused."""
+        if self.is_paused:
+            os.kill(self.pid, signal.SIGCONT)
+            self.is_paused = False
+
+    def stop(self) -> None:
+        """See `Broker.stop`. A paused process is continued first."""
+        if self.running:
+            self.resume()
+        super().stop()
+
+    def kill(self) -> None:
+        """See `Broker.kill`."""
+        super().kill()
+        self.is_paused = False
+
+    def set_cut(self, addresses: list[str]) -> None:
+        """From now on, refuse connections to these addresses of other brokers."""
+        self._ask(self._timeout_s, do="cut", addresses=addresses)
+
+    def _command(self) -> list[str]:
+        listeners = [argument for listener in self._more_listeners for argument in ("--listen", listener)]
+        return [*super()._command(), *listeners]
+
+
+class Cluster:
+    """A cluster of brokers for tests; see the module.
+
+    ``config``: Kafka broker settings of all brokers, over those of :class:`Broker`. The internal topics have one
+    partition per broker.
+    ``data_dir``: keep the data here, also for later clusters; by default in a temporary directory that is removed.
+    ``session_timeout``: after how many seconds without a heartbeat the controller fences a broker, so that its
+    partitions have no leader. Kafka's default is 9; with a short one, a busy machine may fence brokers that work.
+    ``timeout_s``: how long a start, a stop or a wait may take before :class:`BrokerError`.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        config: Mapping[str, ConfigValue] | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
+        session_timeout: float = 9.0,
+        timeout_s: float = _TIMEOUT_S,
+    ) -> None:
+        from ..config.sources import load
+        from ..log.files import RealFileSystem
+        from ..server.members import format_members, free_port, plan
+        from ..server.storage.ephemeral import EphemeralDirectory
+
+        settings: dict[str, ConfigValue] = {
+            "offsets.topic.num.partitions": brokers,
+            "transaction.state.log.num.partitions": brokers,
+            "broker.session.timeout.ms": round(session_timeout * 1000),
+            "broker.heartbeat.interval.ms": max(1, min(2000, round(session_timeout * 1000 / 4))),
+            **(config or {}),
+        }
+        self._timeout_s = timeout_s
+        self._directory = EphemeralDirectory("moldau-test-")
+        path = str(data_dir if data_dir is not None else Path(self._directory.path) / "data")
+        texts = [f"{name}={config_text(value)}" for name, value in settings.items()]
+        merged = load(overrides=["listeners=PLAINTEXT://127.0.0.1:0", *texts])
+        members = plan(merged, [path], brokers, RealFileSystem(), free_port)
+        format_members(merged, members, RealFileSystem())
+        self._brokers = {member.node_id: ClusterBroker(member, settings, timeout_s) for member in members}
+        self._cuts: set[frozenset[int]] = set()
+
+    # -- state --
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses of all brokers, for any client."""
+        return ",".join(broker.address for broker in self._brokers.values())
+
+    @property
+    def broker_ids(self) -> list[int]:
+        """The ids of the brokers. The first one is also the controller."""
+        return list(self._brokers)
+
+    def broker(self, broker_id: int) -> ClusterBroker:
+        """One broker, with its faults, requests and log: ``cluster.broker(2).faults``."""
+        try:
+            return self._brokers[broker_id]
+        except KeyError:
+            known = ", ".join(map(str, self._brokers))
+            raise BrokerError(f"there is no broker {broker_id}; the cluster has {known}") from None
+
+    def log(self) -> str:
+        """The standard error of all brokers since their first start, one after the other."""
+        return "".join(f"-- broker {broker.node_id}\n{broker.log()}" for broker in self._brokers.values())
+
+    def leader_of(self, topic: str, partition: int = 0) -> int:
+        """The id of the broker that leads the partition.
+
+        A broker that is killed or paused remains the leader until its session has expired.
+
+        Raises :class:`BrokerError` if the topic or the partition does not exist, or has no leader.
+        """
+        leader = self._leader_of(topic, partition)
+        if leader is None:
+            raise BrokerError(f"{topic}-{partition} has no leader, or does not exist")
+        return leader
+
+    def await_leader(
+        self, topic: str, partition: int = 0, broker_id: int | None = None, timeout: float | None = None
+    ) -> int:
+        """Return when the partition exists and has a leader, or this one, on all brokers that respond.
+
+            cluster.kill(2)
+            cluster.start(2)
+            cluster.await_leader("orders", 0, 2)
+
+        Returns the leader. Raises :class:`BrokerError` after ``timeout`` seconds.
+        """
+
+        def known() -> int | None:
+            found = {self._leader_seen_by(broker, topic, partition) for broker in self._responding()}
+            leader = found.pop() if len(found) == 1 else None
+            return leader if broker_id in (None, leader) else None
+
+        wanted = "a leader" if broker_id is None else f"broker {broker_id} as leader"
+        seconds = self._timeout_s if timeout is None else timeout
+        try:
+            return wait_until(known, f"{topic}-{partition} has {wanted}", seconds=seconds, retry=OSError)
+        except TimeoutError as error:
+            raise BrokerError(str(error)) from error
+
+    def create_topic(self, topic: str, leaders: list[int] | int = 1) -> None:
+        """Create a topic with this number of partitions, or with one on each of these brokers, and return when all
+        brokers that respond know it.
+
+            cluster.create_topic("orders", [1, 2, 3])
+        """
+        from ..protocol.errors import ErrorCode, KafkaError
+        from ..protocol.messages.create_topics import (
+            CreatableReplicaAssignment,
+            CreatableTopic,
+            CreateTopicsRequest,
+        )
+
+        wanted = CreatableTopic(name=topic, num_partitions=-1, replication_factor=-1)
+        if isinstance(leaders, int):
+            wanted.num_partitions = leaders
+        else:
+            wanted.assignments = [
+                CreatableReplicaAssignment(partition_index=index, broker_ids=[leader])
+                for index, leader in enumerate(leaders)
+            ]
+        request = CreateTopicsRequest(topics=[wanted], timeout_ms=int(self._timeout_s * 1000))
+        (result,) = self._call(self._responding()[0], request).topics
+        if result.error_code:
+            raise KafkaError(ErrorCode(result.error_code), f"creating {topic}: {result.error_message}")
+        count = leaders if isinstance(leaders, int) else len(leaders)
+        for partition in range(count):
+            self.await_leader(topic, partition)
+
+    # -- failures --
+
+    def kill(self, broker_id: int) -> None:
+        """Kill a broker (SIGKILL), as in a crash. :meth:`start` starts it again."""
+        self.broker(broker_id).kill()
+
+    def pause(self, broker_id: int) -> None:
+        """Suspend a broker (SIGSTOP), like a machine that stalls: its connections stay open, and it does nothing."""
+        self.broker(broker_id).pause()
+
+    def resume(self, broker_id: int) -> None:
+        """Continue a paused broker."""
+        self.broker(broker_id).resume()
+
+    def stop(self, broker_id: int) -> None:
+        """Stop a broker cleanly: the controller takes its leaderships first."""
+        self.broker(broker_id).stop()
+
+    def start(self, broker_id: int) -> None:
+        """Start a broker that was stopped or killed, and return when it serves clients: same address, same data."""
+        self.broker(broker_id).start()
+
+    def cut(self, first: int, second: int) -> None:
+        """Cut the connections between two brokers: they refuse each other until :meth:`heal`. Clients reach both.
+
+        Broker 1 is also the controller: a broker that is cut from it is fenced when its session has expired. A broker
+        that starts again is not cut.
+        """
+        self.broker(first)
+        self.broker(second)
+        self._cuts.add(frozenset((first, second)))
+        self._apply_cuts(first, second)
+
+    def heal(self) -> None:
+        """End all cuts."""
+        affected = set().union(*self._cuts)
+        self._cuts.clear()
+        self._apply_cuts(*affected)
+
+    def _apply_cuts(self, *broker_ids: int) -> None:
+        for broker_id in broker_ids:
+            broker = self._brokers[broker_id]
+            others = {other for cut in self._cuts if broker_id in cut for other in cut - {broker_id}}
+            if broker.responds:
+                broker.set_cut([address for other in others for address in self._brokers[other].addresses])
+
+    # -- lifecycle --
+
+    def reset(self) -> None:
+        """Repair everything: all brokers run and reach each other, and there are no topics except internal ones."""
+        for broker in self._brokers.values():
+            broker.resume()
+        self.heal()
+        self.start_all()
+        for broker in self._brokers.values():
+            broker.reset()
+        wait_until(
+            lambda: all(self._has_no_topics(broker) for broker in self._brokers.values()),
+            "all brokers have deleted the topics",
+            seconds=self._timeout_s,
+        )
+
+    def start_all(self) -> None:
+        """Start all brokers that do not run, in parallel."""
+        stopped = [broker for broker in self._brokers.values() if not broker.running]
+        if stopped:
+            with ThreadPoolExecutor(len(stopped)) as threads:
+                list(threads.map(lambda broker: broker.start(), stopped))
+
+    def close(self) -> None:
+        """Stop all brokers, the one with the controller last, and remove the temporary directory."""
+        try:
+            with _first_error() as attempt:
+                for broker in self._brokers.values():
+                    attempt(broker.resume)
+                first, *others = self._brokers.values()
+                if others:
+                    with ThreadPoolExecutor(len(others)) as threads:
+                        for closing in [threads.submit(broker.close) for broker in others]:
+                            attempt(closing.result)
+                attempt(first.close)
+        finally:
+            self._directory.remove()
+
+    def __enter__(self) -> Self:
+        try:
+            self.start_all()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- internals --
+
+    def _responding(self) -> list[ClusterBroker]:
+        found = [broker for broker in self._brokers.values() if broker.responds]
+        if not found:
+            raise BrokerError("no broker of the cluster is running")
+        return found
+
+    def _leader_of(self, topic: str, partition: int) -> int | None:
+        """As the controller sees it, or another broker if that one does not respond."""
+        return self._leader_seen_by(self._responding()[0], topic, partition)
+
+    def _leader_seen_by(self, broker: ClusterBroker, topic: str, partition: int) -> int | None:
+        from ..protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+        (found,) = self._call(broker, request).topics
+        leaders = {each.partition_index: each.leader_id for each in found.partitions}
+        return leaders[partition] if leaders.get(partition, -1) >= 0 else None
+
+    def _has_no_topics(self, broker: ClusterBroker) -> bool:
+        from ..protocol.messages.metadata import MetadataRequest
+
+        listed = self._call(broker, MetadataRequest(topics=None, allow_auto_topic_creation=False))
+        return all(topic.is_internal for topic in listed.topics)
+
+    def _call(self, broker: ClusterBroker, request: Any) -> Any:
+        from .wire import WireClient
+
+        with WireClient(broker.address, timeout_s=self._timeout_s) as wire:
+            return wire.call(request)
+
+
+@contextmanager
+def _first_error() -> Iterator[Callable[[Callable[[], None]], None]]:
+    """Yields a function that calls another one. The first error is raised at the end of the block."""
+    errors: list[BaseException] = []
+
+    def attempt(action: Callable[[], None]) -> None:
+        try:
+            action()
+        except (BrokerError, OSError) as error:
+            errors.append(error)
+
+    yield attempt
+    if errors:
+        raise errors[0]
