@@ -67,7 +67,7 @@ lint: $(VENV)/.installed-test ## Style, formatting, import directions
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports
 
-# mypy wants the package in a folder of its own name, and a clone can be called anything.
+# mypy needs the package in a folder of the same name, and a clone may have any name.
 .PHONY: types
 types: $(VENV)/.installed-test ## mypy in strict mode
 	@mkdir -p $(VENV)/types
@@ -113,7 +113,7 @@ test-conformance: $(VENV)/.installed-test ## The conformance suite three times o
 	@$(BIN)/python -m moldau.compat_tests.calibration
 	@$(BIN)/python -m moldau.compat_tests.calibration --busy
 
-# One after the other: two that ask Ivy for jars spoil each other's.
+# One after the other: two processes that download jars with Ivy damage each other's files.
 .PHONY: test-sparks
 test-sparks: $(VENV)/.installed-test ## All Spark tests with Spark 4.2.0 and 3.5.7
 	@$(BIN)/tox run -q -e spark42,spark35

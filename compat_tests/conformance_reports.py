@@ -55,9 +55,9 @@ _JOBS: Final = 64
 _INTRODUCTION: Final = """\
 # Conformance reports
 
-What [`moldau conformance`](../conformance.md) finds on several servers, {date}. Each server is started with its
-defaults on the local machine, with one broker. `python -m moldau.compat_tests.conformance_reports` writes this page and
-the reports, which can be compared:
+The results of [`moldau conformance`](../conformance.md) on several servers, {date}. Each server is started with
+its defaults on the local machine, with one broker. `python -m moldau.compat_tests.conformance_reports` writes this page
+and the reports, which can be compared:
 
     cd docs/conformance
     moldau conformance compare apache-kafka-3.9.1.json apache-kafka-4.3.1.json

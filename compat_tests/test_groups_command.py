@@ -99,8 +99,8 @@ COMMANDS: dict[str, list[str]] = {
     "reset from a file": reset("--from-file", "FILE"),
     "which is committed too": OFFSETS,
     "export": [*reset("--to-current", execute=False), "--export"],
-    "reset a topic that is not there": reset("--to-latest", what="missing"),
-    "reset a partition that is not there": reset("--to-latest", what="orders:7"),
+    "reset a missing topic": reset("--to-latest", what="missing"),
+    "reset a missing partition": reset("--to-latest", what="orders:7"),
     "reset a new group": reset("--to-earliest", group="new", what="orders"),
     "describe the new group": ["--describe", "--group", "new"],
     "reset a classic group with members": reset("--to-earliest", group="classic"),
@@ -108,15 +108,15 @@ COMMANDS: dict[str, list[str]] = {
     "delete offsets": ["--delete-offsets", "--group", "simple", "--topic", "payments"],
     "delete offsets of a partition": ["--delete-offsets", "--group", "simple", "--topic", "orders:1"],
     "which are deleted": OFFSETS,
-    "delete offsets that are not there": ["--delete-offsets", "--group", "simple", "--topic", "payments"],
-    "delete offsets of what members read": ["--delete-offsets", "--group", "classic", "--topic", "orders"],
-    "delete offsets of what consumers read": ["--delete-offsets", "--group", "modern", "--topic", "orders"],
+    "delete missing offsets": ["--delete-offsets", "--group", "simple", "--topic", "payments"],
+    "delete offsets of subscribed topics": ["--delete-offsets", "--group", "classic", "--topic", "orders"],
+    "delete offsets of topics of consumer groups": ["--delete-offsets", "--group", "modern", "--topic", "orders"],
     "delete offsets of an unknown group": ["--delete-offsets", "--group", "nobody", "--topic", "orders"],
     "delete offsets of an unknown topic": ["--delete-offsets", "--group", "simple", "--topic", "missing"],
     "delete": ["--delete", "--group", "empty"],
     "delete several": ["--delete", "--group", "new", "--group", "nobody", "--group", "classic"],
     "delete a group with members": ["--delete", "--group", "modern"],
-    "list what is left": ["--list", "--state"],
+    "list the remaining groups": ["--list", "--state"],
 }
 
 
@@ -257,4 +257,4 @@ def test_the_commands_have_done_something(printed: dict[str, tuple[Printed, Prin
     assert any(line.startswith("simple payments 0 3 5 2") for line in lines("which is committed too"))
     assert len([line for line in lines("describe classic --members --verbose") if "UUID" in line]) == 2
     assert [line for line in lines("which are deleted") if "payments" in line] == []
-    assert {line.split()[0] for line in lines("list what is left")} == {"GROUP", "simple", "classic", "modern"}
+    assert {line.split()[0] for line in lines("list the remaining groups")} == {"GROUP", "simple", "classic", "modern"}

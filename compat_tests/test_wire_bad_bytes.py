@@ -55,7 +55,7 @@ def _sent_until_full(wire: WireClient, data: bytes) -> int:
             wire.send_bytes(data)
         except TimeoutError:
             return count
-    raise AssertionError("the server reads without end what it cannot answer")
+    raise AssertionError("the server reads requests without end although it cannot send the responses")
 
 
 def test_many_connections_that_send_no_or_few_bytes(wire: WireClient, bootstrap_servers: str) -> None:
