@@ -341,7 +341,8 @@ class Check:
         except (MismatchError, OSError, MalformedMessage) as error:
             if self._restarted:
                 raise
-            raise InconclusiveError(f"{what}: {error}") from error
+            request = "" if isinstance(error, MismatchError) else self.recorder.last_request()
+            raise InconclusiveError(f"{what}: {request}{': ' if request else ''}{error}") from error
         except KafkaError as error:
             raise NotApplicableError(f"{what}: {error}") from error
         finally:

@@ -146,6 +146,10 @@ class Recorder:
         title = next((frame.title for frame in reversed(self._frames) if frame.sent), "")
         return title.removesuffix(" request")
 
+    def last_response(self) -> str:
+        """The last response that was received, such as "Produce v9 response"; empty if there is none."""
+        return next((frame.title for frame in reversed(self._frames) if not frame.sent), "")
+
 
 class Connection(WireClient):
     """A connection of a case. Each wait for bytes ends at the deadline of the case."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import linecache
 import threading
 import time
 import traceback
@@ -30,6 +31,7 @@ _CLEAN_UP_SECONDS: Final = 15.0
 _LOST_WITHIN: Final = 60.0
 _LOST: Final = "the server is lost: it no longer responds"
 _INTERRUPTED: Final = "interrupted"
+_SOURCE_CHARACTERS: Final = 300
 
 
 class Runner:
@@ -247,11 +249,10 @@ class Runner:
             request = check.recorder.last_request() or "the connection"
             self._disconnected[case.id] = time.monotonic()
             failure = MismatchError(request, "a response", str(error) or type(error).__name__)
-        except Exception:  # noqa: BLE001 - whatever a response makes a case do is a failure
-            # A response without the part that the case reads, for example an empty array. The last line is enough for
-            # the server's author; the rest is for the suite's.
-            last = traceback.format_exc().strip().splitlines()
-            failure = MismatchError("the response", "the fields that the case reads", "; ".join(last[-3:]))
+        except Exception as error:  # noqa: BLE001 - whatever a response makes a case do is a failure
+            # A response without the part that the case reads, for example null or an empty array.
+            title = check.recorder.last_response() or "response"
+            failure = MismatchError(f"the {title}", "what the case reads from it", _described(error))
         if self._stop.is_set():
             return Result(case, Verdict.INCONCLUSIVE, 0.0, self._end_reason())
         return Result(
@@ -264,3 +265,17 @@ class Runner:
             failure.actual,
             check.recorder.frames(),
         )
+
+
+def _described(error: Exception) -> str:
+    """An exception of a case with the expression that raised it, which shows the field that it reads."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    first = place.lineno or 0
+    lines = [linecache.getline(place.filename, number) for number in range(first, (place.end_lineno or first) + 1)]
+    if lines and place.colno is not None and place.end_colno is not None:
+        # Columns are bytes of UTF-8; the end first, because the line may be the same.
+        lines[-1] = lines[-1].encode()[: place.end_colno].decode(errors="replace")
+        lines[0] = lines[0].encode()[place.colno :].decode(errors="replace")
+    source = " ".join(" ".join(lines).split())
+    text = f"{type(error).__name__}: {error}"
+    return f"{text} in `{source[:_SOURCE_CHARACTERS]}`" if source else text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -13,6 +14,7 @@ _SHOWN: Final = 300
 _IN_FULL: Final = 20
 """The failures that are explained; the others have one line."""
 _LISTED: Final = 4
+_OF_ONE_CASE: Final = re.compile(r"\bconformance-[0-9a-f]{8}-\d+|\bv\d+\b|\bat offset \d+")
 
 COLUMNS: Final = ("area", *(verdict.value for verdict in Verdict))
 
@@ -25,13 +27,18 @@ def failures(results: Sequence[Result]) -> Iterator[str]:
     groups: dict[tuple[object, ...], list[Result]] = {}
     for result in results:
         if result.verdict is Verdict.FAILED:
-            key = result.case.body, result.what, result.expected, result.actual
-            groups.setdefault(key, []).append(result)
+            texts = (_steady(each) for each in (result.what, result.expected, result.actual))
+            groups.setdefault((result.case.body, *texts), []).append(result)
     for number, group in enumerate(groups.values()):
         yield from _failure(group) if number < _IN_FULL else _failure_in_short(group)
     if len(groups) > _IN_FULL:
         yield ""
     yield from _inconclusive(results)
+
+
+def _steady(text: str) -> str:
+    """A text without what differs between cases that fail in the same way: their names, versions and places."""
+    return _OF_ONE_CASE.sub("", text)
 
 
 def _failure(group: Sequence[Result]) -> Iterator[str]:
@@ -58,13 +65,14 @@ def _failure_in_short(group: Sequence[Result]) -> Iterator[str]:
 
 
 def _inconclusive(results: Sequence[Result]) -> Iterator[str]:
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[str, list[Result]] = {}
     for result in results:
         if result.verdict is Verdict.INCONCLUSIVE:
-            reasons.setdefault(result.reason, []).append(result.case.id)
-    for reason, ids in reasons.items():
+            reasons.setdefault(_steady(result.reason), []).append(result)
+    for group in reasons.values():
+        ids = [each.case.id for each in group]
         more = f" and {len(ids) - 3} more" if len(ids) > 3 else ""
-        yield f"INCONCLUSIVE {', '.join(ids[:3])}{more}: {_printable(reason)}"
+        yield f"INCONCLUSIVE {', '.join(ids[:3])}{more}: {_printable(group[0].reason)}"
     if reasons:
         yield ""
 

@@ -202,6 +202,26 @@ def test_variants_that_fail_in_the_same_way_are_one_failure() -> None:
     assert len([line for line in lines if line.startswith("FAILED")]) == 1
 
 
+def test_names_and_versions_of_cases_are_no_difference() -> None:
+    results = [
+        failed(f"area.case.v{number}", what=f"error_code of conformance-01234567-{number}-topic-1 in v{number}")
+        for number in range(3)
+    ]
+    reasons = [f"conformance-89abcdef-{number}-group-1: JoinGroup v{number}: closed" for number in range(3)]
+    results += [
+        Result(sample(f"area.setup.v{number}", passes), Verdict.INCONCLUSIVE, 0.1, reason)
+        for number, reason in enumerate(reasons)
+    ]
+    lines = list(text.failures(results))
+    assert lines[:3] == [
+        "FAILED area.case.v0 (must): the title of area.case.v0",
+        "  also area.case.v1, area.case.v2",
+        "  error_code of conformance-01234567-0-topic-1 in v0",
+    ]
+    assert lines[-2] == f"INCONCLUSIVE area.setup.v0, area.setup.v1, area.setup.v2: {reasons[0]}"
+    assert len([line for line in lines if line.startswith(("FAILED", "INCONCLUSIVE"))]) == 2
+
+
 # Comparison
 
 

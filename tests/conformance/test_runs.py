@@ -24,7 +24,7 @@ from moldau.conformance.outcome import Result, Verdict
 from moldau.conformance.runner import Runner
 from moldau.conformance.target import Target
 from moldau.protocol.api import ApiKey
-from moldau.protocol.messages.metadata import MetadataRequest
+from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.protocol.schema import Response
 from moldau.testing import Broker
 from moldau.testing.waiting import wait_until
@@ -269,7 +269,44 @@ def run(broker: Broker, body: Any, **fields: Any) -> Result:
 def test_an_exception_in_a_case_is_a_failure(broker: Broker) -> None:
     result = run(broker, crashes)
     assert result.verdict is Verdict.FAILED
-    assert "IndexError" in result.actual
+    assert (result.what, result.actual) == ("the response", "IndexError: list index out of range in `[][0]`")
+
+
+def test_a_field_that_a_response_lacks_is_named(proxy: Proxy) -> None:
+    def no_topics(api: ApiKey, response: Response) -> None:
+        if api is ApiKey.METADATA:
+            response.topics = []  # type: ignore[attr-defined]
+
+    def body(c: Check) -> None:
+        answer = c.call(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 12)
+        c.equal(
+            [each.partition_index for each in answer.topics[0].partitions],
+            [0],
+            "partitions",
+        )
+
+    target = Target(proxy.address)
+    target.describe()
+    proxy.change = no_topics
+    (result,) = Runner(target).run([sample("area.case", body)])
+    assert result.what == "the Metadata v12 response"
+    assert result.actual == "IndexError: list index out of range in `answer.topics[0]`"
+
+
+def test_a_setup_without_a_response_names_the_request(proxy: Proxy) -> None:
+    target = Target(proxy.address)
+    target.describe()
+
+    def body(c: Check) -> None:
+        with c.setup("listing the topics"):
+            c.wire.send(MetadataRequest(topics=[]), 12)
+            c.wire.receive()
+            c.wire.interrupt(now=True)
+            c.wire.receive_frame()
+
+    (result,) = Runner(target).run([sample("area.case", body)])
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert result.reason.startswith("listing the topics: Metadata v12: the server closed the connection")
 
 
 def test_a_case_ends_at_its_deadline(broker: Broker) -> None:
