@@ -137,7 +137,7 @@ def sequential_requests(bench: Bench) -> Numbers:
 
 
 def idle_connections(bench: Bench) -> Numbers:
-    return _beside_crowds(
+    return _with_crowds(
         bench, bench.topic(), _IDLE_CONNECTIONS, lambda size: Crowd(bench.server.bootstrap_servers, size, API_VERSIONS)
     )
 
@@ -149,7 +149,7 @@ def waiting_for_other_partitions(bench: Bench) -> Numbers:
     def waiting(number: int) -> bytes:
         return _waiting_fetch(topic, partition=1 + number % _OTHER_PARTITIONS, min_bytes=1)
 
-    return _beside_crowds(
+    return _with_crowds(
         bench, topic, _WAITING, lambda size: Crowd(bench.server.bootstrap_servers, size, API_VERSIONS, waiting)
     )
 
@@ -161,12 +161,12 @@ def waiting_for_more(bench: Bench) -> Numbers:
     def waiting(_number: int) -> bytes:
         return _waiting_fetch(topic, partition=0, min_bytes=_OUT_OF_REACH)
 
-    return _beside_crowds(
+    return _with_crowds(
         bench, topic, _WAITING, lambda size: Crowd(bench.server.bootstrap_servers, size, API_VERSIONS, waiting)
     )
 
 
-def _beside_crowds(bench: Bench, topic: str, sizes: Sequence[int], crowd_of: Callable[[int], Crowd]) -> Numbers:
+def _with_crowds(bench: Bench, topic: str, sizes: Sequence[int], crowd_of: Callable[[int], Crowd]) -> Numbers:
     """The cost of producing to ``topic`` with crowds of all sizes."""
     producer = _Producer(bench, bench.server, topic)
 

@@ -66,7 +66,7 @@ def revoke_first(c: Check) -> None:
     features=FEATURES,
     needs=HEARTBEAT,
 )
-def come_and_go(c: Check) -> None:
+def join_and_leave(c: Check) -> None:
     """Sends: three members join one after the other; then the first one leaves.
 
     Expects: each time every partition is assigned to exactly one member, members have equally many, and all members

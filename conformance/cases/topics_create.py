@@ -392,7 +392,7 @@ def duplicate(c: Check, version: int) -> None:
     source="Protocol: CreateTopics",
     needs=CREATE,
 )
-def each_fails_alone(c: Check) -> None:
+def each_fails_separately(c: Check) -> None:
     """Sends: CreateTopics with a good topic, one that exists, one with no partitions, one with an unknown config, and
     one with an invalid name.
 

@@ -206,7 +206,7 @@ class Instance(subprocess.Popen[str]):
         super().__init__(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self._lines: list[str] = []
         self._ended = False
-        self._said = threading.Condition()
+        self._printed = threading.Condition()
         self._listener = threading.Thread(target=self._listen)
         self._listener.start()
 
@@ -221,9 +221,9 @@ class Instance(subprocess.Popen[str]):
 
     def works(self) -> bool:
         """Wait until it has reported one more committed transaction, or has ended."""
-        with self._said:
+        with self._printed:
             seen = len(self._lines)
-            assert self._said.wait_for(lambda: self._ended or self._has_worked(seen), DEADLINE_S), "it hangs"
+            assert self._printed.wait_for(lambda: self._ended or self._has_worked(seen), DEADLINE_S), "it hangs"
             return self._has_worked(seen)
 
     def _has_worked(self, seen: int) -> bool:
@@ -242,12 +242,12 @@ class Instance(subprocess.Popen[str]):
     def _listen(self) -> None:
         assert self.stdout is not None
         for line in self.stdout:
-            with self._said:
+            with self._printed:
                 self._lines.append(line)
-                self._said.notify_all()
-        with self._said:
+                self._printed.notify_all()
+        with self._printed:
             self._ended = True
-            self._said.notify_all()
+            self._printed.notify_all()
 
 
 class Feeder(threading.Thread):

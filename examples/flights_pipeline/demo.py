@@ -114,7 +114,7 @@ def follow(queries: Queries, address: str, topics: Topics, records: Sequence[eve
             nonlocal looked
             looked = time.monotonic()
             for query, task in zip(queries, streams, strict=True):
-                progress.update(task, completed=_rows_read(query), said=_said(query))
+                progress.update(task, completed=_rows_read(query), said=_printed(query))
 
         def on_sent(until: datetime, sent: int) -> None:
             local = until.astimezone(events.NEW_YORK)
@@ -180,7 +180,7 @@ def _rows_read(query: StreamingQuery) -> int:
     return sum(offset for partitions in ends.values() for offset in partitions.values())
 
 
-def _said(query: StreamingQuery) -> str:
+def _printed(query: StreamingQuery) -> str:
     """The position of the watermark: older hours are closed."""
     last = query.lastProgress
     watermark = last["eventTime"].get("watermark") if last else None

@@ -99,7 +99,7 @@ class ExactlyOnceWriter:
         if whole is not None and (whole.query_id, whole.number + 1) == (query_id, batch_id):
             batch = Batch(self._query_name, query_id, batch_id, whole.writers, self._split)
         else:
-            batch, known = self._look_back(query_id, batch_id)
+            batch, known = self._find_previous(query_id, batch_id)
         rows = sink_rows(frame, self._topic, self._writer_column)
         parts = self._write(rows, Job(batch, self._batches_topic, self._settings))
         _check_parts(parts, known, batch)
@@ -112,7 +112,7 @@ class ExactlyOnceWriter:
         )
         self._whole = batch
 
-    def _look_back(self, query_id: str, number: int) -> tuple[Batch, dict[int, Marker]]:
+    def _find_previous(self, query_id: str, number: int) -> tuple[Batch, dict[int, Marker]]:
         """The batch with its number of writers, and its known markers. ExactlyOnceError if it must not be written."""
         there = find_history(self._settings, self._batches_topic)
         if there is None:

@@ -40,7 +40,7 @@ def list_offsets(target: Target, topic: str, timestamp: int, count: int = 1) -> 
     attackers.pipeline(target.address, frames)
 
 
-def tell_apart(configs: Mapping[str, str]) -> str:
+def distinguish(configs: Mapping[str, str]) -> str:
     return ", ".join(f"{name}={value}" for name, value in configs.items()) or "no settings"
 
 
@@ -75,7 +75,7 @@ def test_one_huge_record(target: Target, long: bool, codec: Codec, configs: dict
     size = 120 * MEGABYTE if long else 20 * MEGABYTE
     records = attackers.batch_of(compress(codec, attackers.one_record(size)), 1, codec)
     target.create_topic("huge", configs=configs)
-    what = f"{codec.name} of {size // MEGABYTE} MB in {len(records) / 1000:.0f} kB, {tell_apart(configs)}"
+    what = f"{codec.name} of {size // MEGABYTE} MB in {len(records) / 1000:.0f} kB, {distinguish(configs)}"
     if len(records) > MEGABYTE:
         pytest.skip(f"{codec.name} does not compress {size} bytes into one message of the default size")
     with target.attack(what):
@@ -175,7 +175,7 @@ def test_large_frames(target: Target, dice: random.Random, long: bool, codec: Co
         with target.wire() as wire:
             assert produce(wire, "large", records).error_code == 0
 
-    with target.attack(f"{codec.name} of {value_size // MEGABYTE} MB, {tell_apart(configs)}", worst_ms=worst_ms(long)):
+    with target.attack(f"{codec.name} of {value_size // MEGABYTE} MB, {distinguish(configs)}", worst_ms=worst_ms(long)):
         attackers.in_parallel(3, send)
 
 

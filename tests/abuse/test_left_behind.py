@@ -88,7 +88,7 @@ def read_no_answers(address: str) -> None:
                     break
 
 
-def ask_for_unknown_things(address: str) -> None:
+def request_unknown_resources(address: str) -> None:
     requests = [
         attackers.frame(FindCoordinatorRequest(coordinator_keys=[f"group-{index}"], key_type=0), 4)
         for index in range(COUNT)
@@ -99,7 +99,7 @@ def ask_for_unknown_things(address: str) -> None:
     attackers.pipeline(address, requests)
 
 
-def produce_what_is_refused(address: str) -> None:
+def produce_rejected_batches(address: str) -> None:
     records = attackers.batch_of(compress(Codec.GZIP, b"no records"), 3, Codec.GZIP)
     requests = [attackers.frame(produce_request("recompressed", records), PRODUCE_VERSION)] * COUNT
     attackers.pipeline(address, requests)
@@ -111,8 +111,8 @@ ABUSES: list[Callable[[str], None]] = [
     send_garbage,
     leave_while_fetches_wait,
     read_no_answers,
-    ask_for_unknown_things,
-    produce_what_is_refused,
+    request_unknown_resources,
+    produce_rejected_batches,
 ]
 
 

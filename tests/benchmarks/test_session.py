@@ -32,7 +32,7 @@ NEEDY = Row("needy", "more work", "Other", work, needs=("no_such_package",), own
 
 
 @pytest.fixture(autouse=True)
-def a_world_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def isolated_world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A checkout and a cache that are empty, rows that need no server, and a day that does not end."""
     monkeypatch.setattr(session, "_today", lambda: TODAY)
     monkeypatch.setattr(machine, "checkout", lambda: tmp_path / "checkout")

@@ -80,7 +80,7 @@ class Broker(Stub):
             while size := received.read(4):
                 frame = received.read(int.from_bytes(size, "big"))
                 header, start = decode_at(RequestHeader, frame, 2, 0)
-                heard = _heard(header.request_api_key, frame, start)
+                heard = _acknowledged(header.request_api_key, frame, start)
                 self.heard.setdefault(heard.transactional_id, []).append(heard)
                 error, producer_id, producer_epoch = self._answer(heard, number)
                 number += 1
@@ -93,7 +93,7 @@ class Broker(Stub):
                 connection.sendall(len(answer).to_bytes(4, "big") + answer)
 
 
-def _heard(api_key: int, frame: bytes, start: int) -> Heard:
+def _acknowledged(api_key: int, frame: bytes, start: int) -> Heard:
     if api_key == EndTxnRequest.API_KEY:
         end, _ = decode_at(EndTxnRequest, frame, END_TXN_VERSION, start)
         return Ended(end.transactional_id, end.producer_id, end.producer_epoch, end.committed)

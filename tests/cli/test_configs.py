@@ -55,18 +55,18 @@ def test_broker_settings_have_sources(ask: Run, broker_id: str) -> None:
 def test_setting_of_all_brokers_reaches_each(ask: Run, broker_id: str) -> None:
     assert ask("configs", "set", "broker", "default", "log.retention.bytes=123456789").code == 0
 
-    def told_of(broker: str) -> Any:
+    def reported_for(broker: str) -> Any:
         return ask("configs", "describe", "broker", broker, "--json").json().get("log.retention.bytes")
 
     # A change reaches Apache Kafka's brokers a moment after the response.
     try:
-        everywhere = wait_until(lambda: told_of("default"), "the setting")
+        everywhere = wait_until(lambda: reported_for("default"), "the setting")
         assert everywhere["value"] == "123456789"
-        here = wait_until(lambda: told_of(broker_id), "the setting at the broker")
+        here = wait_until(lambda: reported_for(broker_id), "the setting at the broker")
         assert (here["value"], here["source"]) == ("123456789", "DYNAMIC_DEFAULT_BROKER_CONFIG")
     finally:
         assert ask("configs", "delete", "broker", "default", "log.retention.bytes").code == 0
-    wait_until(lambda: told_of("default") is None, "the end of the setting")
+    wait_until(lambda: reported_for("default") is None, "the end of the setting")
 
 
 def test_group_settings_are_set_shown_and_removed(ask: Run, new_topic: Callable[..., str]) -> None:

@@ -88,7 +88,7 @@ def no_group(coordinator: Coordinator) -> Member:
     return Member()
 
 
-def offsets_alone(coordinator: Coordinator) -> Member:
+def only_offsets(coordinator: Coordinator) -> Member:
     commit(coordinator, Member("", -1))
     return Member()
 
@@ -146,7 +146,7 @@ def consumer_empty(coordinator: Coordinator) -> Member:
 
 STATES: dict[str, State] = {
     "none": no_group,
-    "offsets": offsets_alone,
+    "offsets": only_offsets,
     "classic Empty": classic_empty,
     "classic PreparingRebalance": classic_preparing,
     "classic CompletingRebalance": classic_completing,

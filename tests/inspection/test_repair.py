@@ -60,7 +60,7 @@ def test_a_directory_without_findings_is_not_changed(directory: Any) -> None:
     assert files_of(directory) == before
 
 
-def change_what_is_made_from_the_batches(file_system: Any, rng: Any) -> Any:
+def change_derived_files(file_system: Any, rng: Any) -> Any:
     """Change files that are derived from others. Returns whether a relevant byte was changed."""
     paths = {
         path: data
@@ -79,7 +79,7 @@ def change_what_is_made_from_the_batches(file_system: Any, rng: Any) -> Any:
 @pytest.mark.parametrize("seed", range(25))
 def test_data_derived_from_the_batches_is_rebuilt(directory: Any, seed: int, caplog: pytest.LogCaptureFixture) -> None:
     before = {topic: batches_of(directory, topic) for topic in TOPICS}
-    changed = change_what_is_made_from_the_batches(directory, random.Random(seed))
+    changed = change_derived_files(directory, random.Random(seed))
     work = repair(directory)
     left = [finding for finding in inspect(directory, [DIRECTORY]).findings if finding.severity is not Severity.NOTE]
     # A readable topic id may be correct, and the directory that of another topic. The user must decide this.

@@ -79,7 +79,7 @@ def plant(path: Path) -> None:
     path.write_text(f"the user's {path.name}")
 
 
-def plant_beside(directory: Path, outside: Path, *, with_segments: bool = True) -> None:
+def plant_next_to(directory: Path, outside: Path, *, with_segments: bool = True) -> None:
     """``with_segments``: include files that look like records; a new data directory with such files is refused."""
     for name in BESIDE:
         if with_segments or name != f"mixed-0/{SEGMENT}.log":
@@ -161,7 +161,7 @@ def create_topic(broker: Broker, name: str) -> None:
 def test_user_files_in_a_new_directory_are_kept(tmp_path: Path) -> None:
     directory = tmp_path / "data"
     directory.mkdir()
-    plant_beside(directory, tmp_path / "outside", with_segments=False)
+    plant_next_to(directory, tmp_path / "outside", with_segments=False)
     planted = tree(tmp_path)
     with Broker(data_dir=directory, config=CONFIG, allow_non_empty=True) as broker:
         create_topic(broker, "kept")
@@ -175,7 +175,7 @@ def test_user_files_in_a_used_directory_and_in_partitions_are_kept(tmp_path: Pat
         create_topic(broker, "kept")
         broker.stop()
         ours = frozenset(tree(tmp_path))
-        plant_beside(directory, tmp_path / "outside")
+        plant_next_to(directory, tmp_path / "outside")
         plant_inside(directory / "kept-0", INSIDE, tmp_path / "outside")
         plant_inside(directory / METADATA, OF_THE_METADATA, tmp_path / "outside")
         planted = tree(tmp_path, without=ours)
@@ -189,7 +189,7 @@ def test_user_files_in_a_second_log_directory_are_kept(make_server: MakeServer, 
     server.create_topic("kept", partitions=2)
     server.stop()
     ours = frozenset(tree(tmp_path))
-    plant_beside(tmp_path / "b", tmp_path / "outside")
+    plant_next_to(tmp_path / "b", tmp_path / "outside")
     # The name of a partition, in the log directory that does not have the partition.
     empty, other = sorted(tmp_path.glob("?/kept-?"))
     plant((tmp_path / "b" / empty.name if empty.parent.name == "a" else tmp_path / "a" / empty.name) / "notes.txt")
@@ -303,7 +303,7 @@ def test_startup_and_log_verify_agree(
     server.create_topic("t")
     server.stop()
     data = tmp_path / "data"
-    plant_beside(data, tmp_path / "outside")
+    plant_next_to(data, tmp_path / "outside")
     report = inspect(RealFileSystem(), [str(data)])
     partitions = {Path(path).name for path in report.partitions}
     left = {Path(finding.path).name for finding in report.findings if "Startup does not change it" in finding.text}

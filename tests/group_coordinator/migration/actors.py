@@ -368,7 +368,7 @@ class World:
         """No partition has two readers, and replaying the log gives the current state."""
         read = [one for consumer in self.consumers for one in consumer.owned]
         assert len(read) == len(set(read)), self.consumers
-        assert_replay_gives(self.coordinator)
+        assert_replay_restores(self.coordinator)
 
 
 def loaded_again(coordinator: Coordinator) -> Coordinator:
@@ -381,7 +381,7 @@ def loaded_again(coordinator: Coordinator) -> Coordinator:
     return other
 
 
-def assert_replay_gives(coordinator: Coordinator) -> None:
+def assert_replay_restores(coordinator: Coordinator) -> None:
     """Loading the log restores every group. Only the kind of a classic group in a rebalance is restored."""
     replayed = loaded_again(coordinator).states.groups
     for group_id, group in coordinator.states.groups.items():

@@ -86,7 +86,7 @@ def heartbeat(
     ).error
 
 
-def modern_gives_up(coordinator: Coordinator) -> None:
+def modern_member_revokes(coordinator: Coordinator) -> None:
     """The member ``m`` gets its new assignment, which is half of the topic, and has revoked the rest."""
     topic_id = coordinator.topics.id_of("t")
     received = coordinator.send(consumer_heartbeat("m", 2)).response.assignment
@@ -144,7 +144,7 @@ def test_a_new_member_gets_no_partition_before_its_owner_has_revoked_it() -> Non
     assert coordinator.group().members["c"].state is MemberState.UNRELEASED_PARTITIONS
     assert read_assignment(sync(coordinator, 3).response.assignment) == frozenset()
     assert heartbeat(coordinator, 3) is ErrorCode.NONE
-    modern_gives_up(coordinator)
+    modern_member_revokes(coordinator)
     assert heartbeat(coordinator, 3) is ErrorCode.REBALANCE_IN_PROGRESS
     assert join(coordinator).response.generation_id == 3
     assert len(read_assignment(sync(coordinator, 3).response.assignment)) == 2
@@ -154,7 +154,7 @@ def test_a_new_member_gets_no_partition_before_its_owner_has_revoked_it() -> Non
 def test_a_member_that_has_not_revoked_yet_stays_in_its_generation() -> None:
     coordinator = mixed()
     join(coordinator)
-    modern_gives_up(coordinator)
+    modern_member_revokes(coordinator)
     join(coordinator)
     owned = read_assignment(sync(coordinator, 3).response.assignment)
     for member_id in ("two", "more"):
@@ -177,7 +177,7 @@ def test_a_member_that_has_not_revoked_yet_stays_in_its_generation() -> None:
 def test_joining_again_with_the_same_subscription_changes_nothing() -> None:
     coordinator = mixed()
     join(coordinator)
-    modern_gives_up(coordinator)
+    modern_member_revokes(coordinator)
     assert join(coordinator).response.generation_id == 3
     coordinator.written()
     assert join(coordinator).response.generation_id == 3
@@ -313,7 +313,7 @@ def test_a_static_member_that_rejoins_without_its_id_replaces_itself() -> None:
 
 def test_a_static_member_without_its_id_that_must_revoke_has_no_generation_yet() -> None:
     coordinator = static(classic_others=False)
-    modern_gives_up(coordinator)
+    modern_member_revokes(coordinator)
     first = coordinator.group().static_members["i"]
     coordinator.send(join_request(first, instance_id="i"))
     (had,) = coordinator.group().members[first].assigned_partitions.values()
@@ -464,7 +464,7 @@ def test_a_member_that_does_not_join_within_its_rebalance_timeout_is_fenced() ->
     coordinator = mixed()
     join(coordinator)
     sync(coordinator, 3)
-    modern_gives_up(coordinator)
+    modern_member_revokes(coordinator)
     assert heartbeat(coordinator, 3) is ErrorCode.REBALANCE_IN_PROGRESS
     for _ in range(4):
         # The time counts from the first REBALANCE_IN_PROGRESS.
@@ -480,7 +480,7 @@ def test_a_member_that_joins_and_syncs_in_time_is_kept() -> None:
     coordinator = mixed()
     join(coordinator, session_timeout_ms=60_000)
     sync(coordinator, 3)
-    modern_gives_up(coordinator)
+    modern_member_revokes(coordinator)
     assert heartbeat(coordinator, 3) is ErrorCode.REBALANCE_IN_PROGRESS
     join(coordinator, session_timeout_ms=60_000)
     sync(coordinator, 3)

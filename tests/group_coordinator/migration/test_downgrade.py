@@ -23,7 +23,7 @@ from .actors import (
     GROUP,
     REBALANCE_TIMEOUT_MS,
     SESSION_TIMEOUT_MS,
-    assert_replay_gives,
+    assert_replay_restores,
     consumer_heartbeat,
     join_request,
     leave_request,
@@ -256,7 +256,7 @@ def test_a_classic_member_takes_over_the_partitions_of_the_last_consumer_member_
     )
     assigned = read_assignment(coordinator.send(request).response.assignment)
     assert assigned == {("t", partition) for partitions in had.values() for partition in partitions}
-    assert_replay_gives(coordinator)
+    assert_replay_restores(coordinator)
 
 
 def test_a_replacement_with_another_subscription_causes_a_rebalance() -> None:
@@ -328,7 +328,7 @@ def test_a_protocol_that_a_member_names_twice_counts_once() -> None:
     assert coordinator.send(twice).error is ErrorCode.NONE
     stranger = join_request("c", protocols={"sticky": subscription("t")})
     assert coordinator.send(stranger).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert_replay_gives(coordinator)
+    assert_replay_restores(coordinator)
 
     coordinator.send(consumer_heartbeat("m", -1))
 

@@ -32,7 +32,7 @@ from .actors import (
     GROUP,
     REBALANCE_TIMEOUT_MS,
     SESSION_TIMEOUT_MS,
-    assert_replay_gives,
+    assert_replay_restores,
     assignment,
     consumer_heartbeat,
     join_request,
@@ -104,7 +104,7 @@ def test_the_members_keep_their_partitions_and_generation() -> None:
         assert (member.client_id, member.client_host) == ("client", "/127.0.0.1")
         assert member.classic_member_metadata.session_timeout_ms == SESSION_TIMEOUT_MS
         assert [one.name for one in member.classic_member_metadata.supported_protocols] == ["range"]
-    assert_replay_gives(coordinator)
+    assert_replay_restores(coordinator)
 
 
 def test_the_records_end_the_classic_group_and_then_make_the_consumer_group() -> None:
@@ -191,7 +191,7 @@ def test_static_members_stay_static() -> None:
     assert [one.partitions for one in response.assignment.topic_partitions] == [[0, 1]]
     assert list(coordinator.group().members) == ["m"]
     assert coordinator.group().static_members == {"i": "m"}
-    assert_replay_gives(coordinator)
+    assert_replay_restores(coordinator)
 
 
 # -- during a rebalance ------------------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ def test_partitions_that_a_rebalance_has_not_assigned_are_assigned_without_new_s
     response = coordinator.send(consumer_heartbeat("m", instance_id="i")).response
     assert response.member_epoch == 2
     assert [one.partitions for one in response.assignment.topic_partitions] == [[0, 1]]
-    assert_replay_gives(coordinator)
+    assert_replay_restores(coordinator)
 
 
 def test_the_deadlines_of_the_classic_group_are_canceled() -> None:
@@ -248,7 +248,7 @@ def test_the_deadlines_of_the_classic_group_are_canceled() -> None:
         coordinator.advance(REBALANCE_TIMEOUT_MS // 2)
         coordinator.send(consumer_heartbeat("m", epoch))
     assert coordinator.group().type == "consumer"
-    assert_replay_gives(coordinator)
+    assert_replay_restores(coordinator)
 
 
 # -- rejections --------------------------------------------------------------------------------------------------------
@@ -379,7 +379,7 @@ def test_a_deadline_of_the_turn_does_not_act_on_the_classic_group() -> None:
     coordinator.runtime.tick()
     coordinator.settle()
     assert len(coordinator.group().members) == 3
-    assert_replay_gives(coordinator)
+    assert_replay_restores(coordinator)
 
 
 def test_metadata_of_newer_versions_is_read() -> None:

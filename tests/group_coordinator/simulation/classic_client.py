@@ -246,7 +246,7 @@ class ClassicClient(Client):
             case SyncGroupResponse():
                 self._synced(call, response)
             case HeartbeatResponse():
-                self._heard(call.sent, response)
+                self._acknowledged(call.sent, response)
 
     def _retry(self) -> None:
         self.state = State.OUT
@@ -347,7 +347,7 @@ class ClassicClient(Client):
                 assert error in RETRIED_ERRORS, f"{self}: SyncGroup: {error!r}"
                 self._retry()
 
-    def _heard(self, request: HeartbeatRequest, response: HeartbeatResponse) -> None:
+    def _acknowledged(self, request: HeartbeatRequest, response: HeartbeatResponse) -> None:
         is_current = (request.generation_id, request.member_id) == (self.generation, self.member_id)
         match ErrorCode(response.error_code):
             case ErrorCode.NONE:

@@ -231,9 +231,9 @@ class ConsumerClient(Client):
 
     def on_response(self, slot: str, call: Call, response: Any) -> None:
         if slot == "heartbeat":
-            self._heard(call.sent, response)
+            self._acknowledged(call.sent, response)
 
-    def _heard(self, request: ConsumerGroupHeartbeatRequest, response: ConsumerGroupHeartbeatResponse) -> None:
+    def _acknowledged(self, request: ConsumerGroupHeartbeatRequest, response: ConsumerGroupHeartbeatResponse) -> None:
         match ErrorCode(response.error_code):
             case ErrorCode.NONE:
                 assert response.member_epoch > 0
