@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Callable, Iterable
 from random import Random, SystemRandom
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 from ..config.broker_config import BrokerConfig, Listener
 from ..log.files import FileSystem, RealFileSystem
@@ -20,9 +20,15 @@ from .storage.opening import StorageError
 
 if TYPE_CHECKING:
     import asyncio
+    from typing import Protocol, TypeVar
 
     from .network.frames import FrameHandler
     from .network.listeners import Listener as BoundListener
+
+    class _Abandoned(Protocol):
+        def abandon(self) -> None: ...
+
+    _Storage = TypeVar("_Storage")
 
 # How long a shutdown waits for peers that do not read their responses, and for waiting fetches.
 CLOSE_GRACE_SECONDS = 0.5
@@ -30,13 +36,6 @@ CLOSE_GRACE_SECONDS = 0.5
 
 class StartError(Exception):
     """The server cannot start; the message states the reason and what to do."""
-
-
-class _Abandoned(Protocol):
-    def abandon(self) -> None: ...
-
-
-_Storage = TypeVar("_Storage")
 
 
 class NodeServer:
