@@ -1,4 +1,4 @@
-"""``moldau format``: prepare the log directories of a broker for the cluster of its controllers."""
+"""``moldau format``: prepare the log directories of a broker or a controller for its cluster."""
 
 import os
 from pathlib import Path
@@ -14,13 +14,13 @@ from .failure import Failure
 
 
 @click.command()
-@click.option("--cluster-id", metavar="ID", required=True, help="The id of the cluster that the controllers run.")
-@click.option("--config", metavar="FILE", required=True, help="The settings of the broker: node.id and log.dirs.")
+@click.option("--cluster-id", metavar="ID", required=True, help="The id of the cluster.")
+@click.option("--config", metavar="FILE", required=True, help="The settings of the node: node.id and log.dirs.")
 def command(cluster_id: str, config: str) -> None:
-    """Format log directories for a broker that joins controllers.
+    """Format log directories for a broker that joins a cluster, or for the controller of a new one.
 
     Writes meta.properties into each directory of log.dirs, as kafka-storage.sh format does. Directories with data, or
-    of another node or cluster, are refused and not changed. `moldau serve` without controllers formats its own
+    of another node or cluster, are refused and not changed. `moldau serve` without other nodes formats its own
     directory.
 
     \b
@@ -34,7 +34,7 @@ def command(cluster_id: str, config: str) -> None:
     if not settings.log_dirs:
         raise Failure(f"{config} does not set log.dirs, so there is no directory to format.")
     if "node.id" not in settings.static:
-        raise Failure(f"{config} does not set node.id, which each broker of a cluster needs.")
+        raise Failure(f"{config} does not set node.id, which each node of a cluster needs.")
     paths = [str(Path(path).absolute()) for path in settings.log_dirs]
     try:
         formatted = format_directories(settings, paths, cluster_id, RealFileSystem())

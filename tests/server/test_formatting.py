@@ -1,10 +1,14 @@
 """Directories are formatted for the cluster of remote controllers, and never overwritten."""
 
+from random import Random
+
 import pytest
 
 from moldau.config.sources import BrokerConfig, StaticValue
 from moldau.log.checkpoints import decode_properties
 from moldau.log.memory_files import MemoryFileSystem
+from moldau.metadata.registrations import Endpoint
+from moldau.server.storage.controller_storage import open_controller_storage
 from moldau.server.storage.formatting import format_directories
 from moldau.server.storage.opening import StorageError
 
@@ -53,3 +57,21 @@ def test_data_without_an_owner_is_refused() -> None:
     with pytest.raises(StorageError):
         format_directories(config(), ["/a"], CLUSTER, files)
     assert not files.exists("/a/meta.properties")
+
+
+def test_a_controller_begins_the_cluster_of_its_formatted_directory() -> None:
+    files = MemoryFileSystem()
+    settings = BrokerConfig({"node.id": StaticValue("3", "test"), "process.roles": StaticValue("controller", "test")})
+    format_directories(settings, ["/a"], CLUSTER, files)
+    formatted = properties(files, "/a")
+    endpoint = Endpoint("CONTROLLER", "localhost", 9093)
+    for _ in range(2):  # at the first start and later
+        storage = open_controller_storage(
+            settings, ["/a"], endpoint, now_ms=1_700_000_000_000, file_system=files, rng=Random(1)
+        )
+        assert storage.metadata.image.cluster_id == CLUSTER
+        storage.close(1_700_000_000_000)
+    assert properties(files, "/a") == formatted
+    assert format_directories(settings, ["/a"], CLUSTER, files) == []
+    with pytest.raises(StorageError):
+        format_directories(settings, ["/a"], OTHER, files)
