@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -19,6 +19,9 @@ from moldau.server.cluster.broker_heartbeats import BrokerHeartbeats
 from moldau.server.cluster.controller_channel import ControllerChannel
 
 from .remote_controllers import Host, Quorum
+
+if TYPE_CHECKING:
+    from moldau.metadata.followed import FollowedMetadata
 
 OURS, OTHER = b"o" * 16, b"x" * 16
 FIRST, SECOND = b"1" * 16, b"2" * 16
@@ -53,13 +56,11 @@ class Joined:
             self.host.connect, lambda: self.controller, self.host.timers, client_id="1", request_timeout_ms=1000
         )
         self.image = SimpleNamespace(brokers={}, features={}, offset=100)
-        self.metadata: Any = SimpleNamespace(
-            node_id=1, image=self.image, applied_offset=100, registered=lambda epoch: None
-        )
+        self.metadata = SimpleNamespace(node_id=1, image=self.image, applied_offset=100, registered=lambda epoch: None)
         self.ends: list[str] = []
         self.heartbeats = BrokerHeartbeats(
             self.lifecycle,
-            self.metadata,
+            cast("FollowedMetadata", self.metadata),
             self.channel,
             self.host.timers,
             request_timeout_ms=2000,
@@ -78,14 +79,17 @@ class Joined:
             is_caught_up=True, is_fenced=request.want_fence, should_shut_down=request.want_shut_down
         )
 
+    def state(self) -> State:
+        return self.lifecycle.state
+
     def run(self) -> None:
         """The broker registers, and is unfenced."""
         self.heartbeats.start()
         self.host.advance(50)
-        assert self.lifecycle.state is State.RECOVERY
+        assert self.state() is State.RECOVERY
         self.heartbeats.ready()
         self.host.advance(50)
-        assert self.lifecycle.state is State.RUNNING
+        assert self.state() is State.RUNNING
         self.requests.clear()
 
     def replay(self, *, epoch: int, incarnation_id: bytes = OURS) -> None:
@@ -144,7 +148,7 @@ def test_a_new_controller_gets_heartbeats_with_the_same_epoch(joined: Joined) ->
     joined.host.advance(INTERVAL_MS + 1000)
     assert joined.requests
     assert {request.broker_epoch for request in joined.requests} == {50}
-    assert joined.lifecycle.state is State.RUNNING
+    assert joined.state() is State.RUNNING
 
 
 def test_a_registration_that_is_gone_is_made_again_without_the_failed_directory(joined: Joined) -> None:
@@ -158,7 +162,7 @@ def test_a_registration_that_is_gone_is_made_again_without_the_failed_directory(
     assert (registration.incarnation_id, registration.log_dirs) == (OURS, [FIRST])
     assert registration.previous_broker_epoch == -1
     assert joined.requests[-1].broker_epoch == 200
-    assert joined.lifecycle.state is State.RUNNING
+    assert joined.state() is State.RUNNING
 
 
 def test_another_process_with_the_same_node_id_ends_the_broker(joined: Joined) -> None:
@@ -188,7 +192,7 @@ def test_a_controller_that_rejects_the_registration_is_asked_until_the_timeout(
     assert len(joined.requests) > 10
     joined.registers_with = None
     joined.host.advance(INTERVAL_MS + 100)
-    assert joined.lifecycle.state is State.RECOVERY
+    assert joined.state() is State.RECOVERY
     assert not joined.ends
 
 
@@ -198,10 +202,10 @@ def test_a_shutdown_is_granted_by_the_next_controller_if_the_first_one_dies(join
     joined.heartbeats.begin_shutdown()
     joined.host.advance(200)
     assert joined.requests[-1].want_shut_down
-    assert joined.lifecycle.state is State.PENDING_CONTROLLED_SHUTDOWN
+    assert joined.state() is State.PENDING_CONTROLLED_SHUTDOWN
     joined.quorum.nodes[101].kill()
     joined.heartbeat_with = None
     joined.controller = joined.quorum.nodes[102].address
     joined.channel.controller_changed()
     joined.host.advance(1000)
-    assert joined.lifecycle.state is State.SHUTTING_DOWN
+    assert joined.state() is State.SHUTTING_DOWN
