@@ -12,7 +12,8 @@ from ..config.checks import check_broker_config
 from ..config.definition import ConfigError
 from ..config.sources import StaticValue
 from ..log.files import RealFileSystem
-from ..server.members import Member, format_members, free_port, plan
+from ..server.free_ports import FreePorts
+from ..server.members import Member, format_members, plan
 from ..server.storage.opening import StorageError
 from ..server.supervisor import Command, Supervisor
 
@@ -28,6 +29,8 @@ def run_brokers(options: "Options", config: "BrokerConfig") -> int:
     """Run the brokers until a signal stops them. Returns the exit code."""
     ephemeral = "--ephemeral" in options
     with ExitStack() as stack:
+        ports = FreePorts()
+        stack.callback(ports.close)
         try:
             if "--control" in options:
                 raise ConfigError("--control and --brokers are mutually exclusive; remove one")
@@ -43,7 +46,7 @@ def run_brokers(options: "Options", config: "BrokerConfig") -> int:
                 log_dirs = [os.path.join(directory.path, "data")]
             log_dirs = [os.path.abspath(path) for path in log_dirs]
             file_system = RealFileSystem(durable=not ephemeral)
-            members = plan(config, log_dirs, count, file_system, free_port)
+            members = plan(config, log_dirs, count, file_system, ports)
             for member in members:
                 check_broker_config(_config_of(config, member))
             if not ephemeral:

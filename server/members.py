@@ -13,7 +13,6 @@ an address for it.
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -35,7 +34,7 @@ MAX_BROKERS: Final = 64
 _LOOPBACK: Final = "127.0.0.1"
 
 FreePort = Callable[[str, int], int]
-"""Returns the port if it is free on the host, otherwise another one that is free. Port 0: any free one."""
+"""See `FreePorts`."""
 
 
 class Member(NamedTuple):
@@ -105,22 +104,6 @@ def format_members(
             file_system,
             allow_non_empty=allow_non_empty and member is first,
         )
-
-
-def free_port(host: str, port: int) -> int:
-    """See `FreePort`. Another process may take the port in the meantime; then the broker cannot start."""
-    for candidate in dict.fromkeys((port, 0)):
-        family, _, _, _, address = socket.getaddrinfo(
-            host or None, candidate, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(address)
-            except OSError:
-                continue
-            return int(probe.getsockname()[1])
-    return port  # the broker reports why it cannot listen
 
 
 def _check(config: BrokerConfig, count: int) -> None:

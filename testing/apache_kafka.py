@@ -11,7 +11,6 @@ import base64
 import enum
 import os
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
@@ -21,6 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
+from moldau.server.free_ports import FreePorts
 from moldau.testing import jvm, requirements
 from moldau.testing.kafka_jars import KAFKA_VERSION
 
@@ -302,9 +302,11 @@ def guard(pid: int) -> "subprocess.Popen[bytes]":
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago. All are bound at the same time, so they differ."""
-    with ExitStack() as sockets:
-        bound = [sockets.enter_context(socket.socket()) for _ in range(count)]
-        for each in bound:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in bound]
+    """Different free ports. On Linux no other process is given them while this one runs."""
+    found: dict[int, None] = {}
+    while len(found) < count:
+        found[_ports("127.0.0.1", 0)] = None
+    return list(found)
+
+
+_ports = FreePorts()

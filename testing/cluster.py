@@ -113,7 +113,8 @@ class Cluster:
     ) -> None:
         from ..config.sources import load
         from ..log.files import RealFileSystem
-        from ..server.members import format_members, free_port, plan
+        from ..server.free_ports import FreePorts
+        from ..server.members import format_members, plan
         from ..server.storage.ephemeral import EphemeralDirectory
 
         settings: dict[str, ConfigValue] = {
@@ -128,7 +129,8 @@ class Cluster:
         path = str(data_dir if data_dir is not None else Path(self._directory.path) / "data")
         texts = [f"{name}={config_text(value)}" for name, value in settings.items()]
         merged = load(overrides=["listeners=PLAINTEXT://127.0.0.1:0", *texts])
-        members = plan(merged, [path], brokers, RealFileSystem(), free_port)
+        self._ports = FreePorts()
+        members = plan(merged, [path], brokers, RealFileSystem(), self._ports)
         format_members(merged, members, RealFileSystem())
         self._brokers = {member.node_id: ClusterBroker(member, settings, timeout_s) for member in members}
         self._cuts: set[frozenset[int]] = set()
@@ -304,6 +306,7 @@ class Cluster:
                             attempt(closing.result)
                 attempt(first.close)
         finally:
+            self._ports.close()
             self._directory.remove()
 
     def __enter__(self) -> Self:

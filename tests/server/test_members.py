@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+import sys
+
 import pytest
 
 from moldau.config.checks import check_broker_config
@@ -9,6 +12,7 @@ from moldau.config.definition import ConfigError
 from moldau.config.sources import BrokerConfig, StaticValue, load
 from moldau.log.checkpoints import decode_properties
 from moldau.log.memory_files import MemoryFileSystem
+from moldau.server.free_ports import FreePorts
 from moldau.server.members import Member, format_members, plan
 from moldau.server.storage.opening import StorageError
 from moldau.server.supervisor import MAX_PAUSE_S, MIN_PAUSE_S, next_pause
@@ -189,3 +193,21 @@ def test_pauses_grow_until_a_broker_runs_for_long() -> None:
     assert pauses[1:4] == [MIN_PAUSE_S, MIN_PAUSE_S * 2, MIN_PAUSE_S * 4]
     assert pauses[-1] == MAX_PAUSE_S
     assert next_pause(MAX_PAUSE_S, ran_s=3600) == MIN_PAUSE_S
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not allow it")
+def test_a_free_port_is_reserved_for_its_server() -> None:
+    ports = FreePorts()
+    port = ports("127.0.0.1", 0)
+    assert ports("127.0.0.1", port) == port
+    for _ in range(2):  # and for the server that is started again
+        with socket.socket() as server:
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            server.bind(("127.0.0.1", port))
+            server.listen()
+            assert ports("127.0.0.1", port) != port
+    with socket.socket() as other:
+        with pytest.raises(OSError):
+            other.bind(("127.0.0.1", port))
+        ports.close()
+        other.bind(("127.0.0.1", port))
