@@ -82,7 +82,11 @@ CAUSES: Final[dict[str, tuple[tuple[str, tuple[str, ...]], ...]]] = {
     ),
     "confluent-kafka": (
         ("librdkafka checks CRCs only if `check.crcs` is true, which is not its default.", ("consume.corrupt",)),
-        (_COMMITTED_EPOCH, ("groups.truncated.while-away",)),
+        (
+            f"{_COMMITTED_EPOCH} In some runs the member joins again when the broker was restarted, and also starts "
+            "there.",
+            ("groups.truncated",),
+        ),
     ),
     "franz-go": (
         (

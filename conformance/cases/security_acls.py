@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ...protocol.acl import AclOperation, AclResource
@@ -15,9 +16,9 @@ from ..case import Layer, Level, case, needs, versions_of
 from ..check import Check
 from ..principals import Acl
 
-SOURCE = "KIP-140 and KIP-290"
 ACLS = needs(ApiKey.DESCRIBE_ACLS, 1, ApiKey.CREATE_ACLS, 1, ApiKey.DELETE_ACLS, 1)
 NONE = int(ErrorCode.NONE)
+acl_case = partial(case, source="KIP-140 and KIP-290", layer=Layer.WIRE, needs=ACLS)
 
 
 def some_acls(c: Check) -> list[Acl]:
@@ -34,12 +35,15 @@ def all_of(principal: str) -> Any:
     return a.describe_request(AclResource.ANY, None, pattern=a.ANY, principal=principal)
 
 
-@case(
+def allowed(c: Check, *acls: Acl, version: int | None = None) -> None:
+    """These ACLs are those of their principal, as a step of the setup."""
+    a.allow(c, *acls)
+    c.until(lambda: a.described(c, all_of(acls[0].principal), version) == set(acls), "the ACLs in DescribeAcls")
+
+
+@acl_case(
     "security.acls.create.exchange",
     "ACLs are created",
-    source=SOURCE,
-    layer=Layer.WIRE,
-    needs=ACLS,
     versions=versions_of(ApiKey.CREATE_ACLS),
 )
 def create_exchange(c: Check, version: int) -> None:
@@ -59,12 +63,9 @@ def create_exchange(c: Check, version: int) -> None:
     c.until(lambda: a.described(c, all_of(acls[0].principal)) == set(acls), "the three ACLs in DescribeAcls")
 
 
-@case(
+@acl_case(
     "security.acls.create.invalid",
     "ACLs that are not valid are rejected, and the others of the request are created",
-    source=SOURCE,
-    layer=Layer.WIRE,
-    needs=ACLS,
     versions=versions_of(ApiKey.CREATE_ACLS),
     variants={
         "no-type": ({"principal": "conformance"},),
@@ -89,12 +90,9 @@ def create_invalid(c: Check, version: int, change: dict[str, Any]) -> None:
     c.until(lambda: a.described(c, all_of(good.principal)) == {good}, "the valid ACL in DescribeAcls")
 
 
-@case(
+@acl_case(
     "security.acls.describe.exchange",
     "a filter selects ACLs by resource, name, pattern and principal",
-    source=SOURCE,
-    layer=Layer.WIRE,
-    needs=ACLS,
     versions=versions_of(ApiKey.DESCRIBE_ACLS),
 )
 def describe_exchange(c: Check, version: int) -> None:
@@ -108,29 +106,26 @@ def describe_exchange(c: Check, version: int) -> None:
     a.has_authorizer(c)
     acls = some_acls(c)
     topic, group, denial = acls
-    a.allow(c, *acls)
-    c.until(lambda: a.described(c, all_of(topic.principal), version) == set(acls), "the three ACLs in DescribeAcls")
+    allowed(c, *acls, version=version)
 
-    def found(resource: AclResource, name: str | None, pattern: int, principal: str = topic.principal) -> set[Acl]:
+    longer, other = f"{group.name}-more", f"{topic.principal}-2"
+    for resource, name, pattern, principal, expected, what in (
+        (AclResource.TOPIC, None, a.ANY, topic.principal, {topic, denial}, "the ACLs of topics"),
+        (AclResource.TOPIC, topic.name, a.LITERAL, topic.principal, {topic}, "the ACLs of one topic"),
+        (AclResource.GROUP, group.name, a.LITERAL, topic.principal, set(), "the literal ACLs of the prefix"),
+        (AclResource.GROUP, group.name, a.PREFIXED, topic.principal, {group}, "the prefixed ACLs of the prefix"),
+        (AclResource.GROUP, None, a.PREFIXED, topic.principal, {group}, "the prefixed ACLs of groups"),
+        (AclResource.GROUP, longer, a.MATCH, topic.principal, {group}, "what matches a group below the prefix"),
+        (AclResource.GROUP, longer, a.PREFIXED, topic.principal, set(), "the prefixed ACLs of a longer name"),
+        (AclResource.ANY, None, a.ANY, other, set(), "the ACLs of another principal"),
+    ):
         request = a.describe_request(resource, name, pattern=pattern, principal=principal)
-        return a.described(c, request, version)
-
-    c.equal(found(AclResource.TOPIC, None, a.ANY), {topic, denial}, "the ACLs of topics")
-    c.equal(found(AclResource.TOPIC, topic.name, a.LITERAL), {topic}, "the ACLs of one topic")
-    c.equal(found(AclResource.GROUP, group.name, a.LITERAL), set(), "the literal ACLs of the prefix")
-    c.equal(found(AclResource.GROUP, group.name, a.PREFIXED), {group}, "the prefixed ACLs of the prefix")
-    c.equal(found(AclResource.GROUP, None, a.PREFIXED), {group}, "the prefixed ACLs of groups")
-    c.equal(found(AclResource.GROUP, f"{group.name}-more", a.MATCH), {group}, "what matches a group below the prefix")
-    c.equal(found(AclResource.GROUP, f"{group.name}-more", a.PREFIXED), set(), "the prefixed ACLs of a longer name")
-    c.equal(found(AclResource.ANY, None, a.ANY, f"{topic.principal}-2"), set(), "the ACLs of another principal")
+        c.equal(a.described(c, request, version), expected, what)
 
 
-@case(
+@acl_case(
     "security.acls.describe.invalid",
     "a filter with an unknown element is rejected",
-    source=SOURCE,
-    layer=Layer.WIRE,
-    needs=ACLS,
     versions=versions_of(ApiKey.DESCRIBE_ACLS),
     variants={
         "resource": ("resource_type_filter",),
@@ -158,12 +153,9 @@ def describe_invalid(c: Check, version: int, field: str) -> None:
         c.equal(response.resources, [], "resources")
 
 
-@case(
+@acl_case(
     "security.acls.delete.exchange",
     "the ACLs that match a filter are deleted and returned",
-    source=SOURCE,
-    layer=Layer.WIRE,
-    needs=ACLS,
     versions=versions_of(ApiKey.DELETE_ACLS),
 )
 def delete_exchange(c: Check, version: int) -> None:
@@ -177,8 +169,7 @@ def delete_exchange(c: Check, version: int) -> None:
     a.has_authorizer(c)
     acls = some_acls(c)
     topic, group, denial = acls
-    a.allow(c, *acls)
-    c.until(lambda: a.described(c, all_of(topic.principal)) == set(acls), "the three ACLs in DescribeAcls")
+    allowed(c, *acls)
     nothing = topic._replace(principal=f"{topic.principal}-2").exact_filter()
     filters = [topic.exact_filter(), nothing, denial.exact_filter()]
     results = c.call(DeleteAclsRequest(filters=filters), version).filter_results
@@ -198,12 +189,9 @@ def delete_exchange(c: Check, version: int) -> None:
     c.until(lambda: a.described(c, all_of(topic.principal)) == {group}, "the remaining ACL in DescribeAcls")
 
 
-@case(
+@acl_case(
     "security.acls.delete.invalid",
     "a filter with an unknown element deletes nothing",
-    source=SOURCE,
-    layer=Layer.WIRE,
-    needs=ACLS,
     versions=versions_of(ApiKey.DELETE_ACLS),
 )
 def delete_invalid(c: Check, version: int) -> None:
@@ -216,8 +204,7 @@ def delete_invalid(c: Check, version: int) -> None:
     """
     a.has_authorizer(c)
     acl = some_acls(c)[0]
-    a.allow(c, acl)
-    c.until(lambda: a.described(c, all_of(acl.principal)) == {acl}, "the ACL in DescribeAcls")
+    allowed(c, acl)
     unwanted: DeleteAclsFilter = acl.exact_filter()
     unwanted.operation = 0
     try:
@@ -255,12 +242,9 @@ def user_resource(c: Check) -> None:
 # Without permission
 
 
-@case(
+@acl_case(
     "security.acls.describe.denied",
     "a user without permission sees no ACLs",
-    source=SOURCE,
-    layer=Layer.WIRE,
-    needs=ACLS,
     versions=versions_of(ApiKey.DESCRIBE_ACLS),
 )
 def describe_denied(c: Check, version: int) -> None:
@@ -276,12 +260,9 @@ def describe_denied(c: Check, version: int) -> None:
     c.equal(response.resources, [], "resources")
 
 
-@case(
+@acl_case(
     "security.acls.create.denied",
     "a user without permission creates no ACLs",
-    source=SOURCE,
-    layer=Layer.WIRE,
-    needs=ACLS,
     versions=versions_of(ApiKey.CREATE_ACLS),
 )
 def create_denied(c: Check, version: int) -> None:
@@ -302,12 +283,9 @@ def create_denied(c: Check, version: int) -> None:
     c.equal(a.described(c, all_of(user.name)), set(), "the ACLs of the user")
 
 
-@case(
+@acl_case(
     "security.acls.delete.denied",
     "a user without permission deletes no ACLs",
-    source=SOURCE,
-    layer=Layer.WIRE,
-    needs=ACLS,
     versions=versions_of(ApiKey.DELETE_ACLS),
 )
 def delete_denied(c: Check, version: int) -> None:
@@ -319,8 +297,7 @@ def delete_denied(c: Check, version: int) -> None:
     """
     user = a.another(c)
     denial = Acl(AclResource.TOPIC, c.name("topic"), AclOperation.READ, user.name, permission=a.DENY)
-    a.allow(c, denial)
-    c.until(lambda: a.described(c, all_of(user.name)) == {denial}, "the ACL in DescribeAcls")
+    allowed(c, denial)
     (result,) = user.wire.call(DeleteAclsRequest(filters=[denial.exact_filter()]), version).filter_results
     c.error(result.error_code, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     c.equal(result.matching_acls, [], "matching_acls")

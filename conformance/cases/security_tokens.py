@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from functools import partial
 from typing import Any
 
 from ...protocol.api import ApiKey
@@ -21,10 +22,11 @@ from ..check import Check
 from ..exchange import Connection
 from ..sasl import AuthenticationError, Credentials, authenticator
 
-SOURCE = "KIP-48 and KIP-373"
 TOKENS = needs(
     ApiKey.CREATE_DELEGATION_TOKEN, 1, ApiKey.DESCRIBE_DELEGATION_TOKEN, 1, ApiKey.EXPIRE_DELEGATION_TOKEN, 1
 )
+token_case = partial(case, source="KIP-48 and KIP-373", layer=Layer.WIRE, needs=TOKENS)
+UNKNOWN_HMAC = b"no such token"
 DAY_MS = 86_400_000
 
 
@@ -60,13 +62,17 @@ def described(c: Check, version: int | None = None) -> dict[str, Any]:
     return {each.token_id: each for each in answer.tokens}
 
 
-@case(
+def created_and_described(c: Check, version: int | None = None) -> Any:
+    """A token that every broker knows."""
+    token = created(c)
+    c.until(lambda: token.token_id in described(c, version), "the token in DescribeDelegationToken")
+    return token
+
+
+@token_case(
     "security.tokens.create.exchange",
     "an authenticated user gets a token",
-    source=SOURCE,
-    layer=Layer.WIRE,
     versions=versions_of(ApiKey.CREATE_DELEGATION_TOKEN),
-    needs=TOKENS,
 )
 def create_exchange(c: Check, version: int) -> None:
     """Sends: CreateDelegationToken with a lifetime of one day and one renewer.
@@ -95,13 +101,10 @@ def create_exchange(c: Check, version: int) -> None:
     )
 
 
-@case(
+@token_case(
     "security.tokens.describe.exchange",
     "the owner sees its token",
-    source=SOURCE,
-    layer=Layer.WIRE,
     versions=versions_of(ApiKey.DESCRIBE_DELEGATION_TOKEN),
-    needs=TOKENS,
 )
 def describe_exchange(c: Check, version: int) -> None:
     """Sends: CreateDelegationToken; DescribeDelegationToken of the owner.
@@ -110,8 +113,7 @@ def describe_exchange(c: Check, version: int) -> None:
 
     Why: an administrator finds out which tokens exist.
     """
-    token = created(c)
-    c.until(lambda: token.token_id in described(c, version), "the token in DescribeDelegationToken")
+    token = created_and_described(c, version)
     found = described(c, version)[token.token_id]
     for name in ("principal_type", "principal_name"):
         c.equal(getattr(found, name), getattr(token, name), name)
@@ -122,13 +124,10 @@ def describe_exchange(c: Check, version: int) -> None:
     c.equal([each.principal_type for each in found.renewers], ["User"], "renewers (principal_type)")
 
 
-@case(
+@token_case(
     "security.tokens.renew.exchange",
     "the owner renews its token",
-    source=SOURCE,
-    layer=Layer.WIRE,
     versions=versions_of(ApiKey.RENEW_DELEGATION_TOKEN),
-    needs=TOKENS,
 )
 def renew_exchange(c: Check, version: int) -> None:
     """Sends: CreateDelegationToken; RenewDelegationToken for one hour.
@@ -137,8 +136,7 @@ def renew_exchange(c: Check, version: int) -> None:
 
     Why: a long job renews its token before it ends.
     """
-    token = created(c)
-    c.until(lambda: token.token_id in described(c), "the token in DescribeDelegationToken")
+    token = created_and_described(c)
     request = RenewDelegationTokenRequest(hmac=bytes(token.hmac), renew_period_ms=3_600_000)
     answer = c.call(request, version)
     c.error(answer.error_code, ErrorCode.NONE)
@@ -154,13 +152,10 @@ def renew_exchange(c: Check, version: int) -> None:
     )
 
 
-@case(
+@token_case(
     "security.tokens.expire.exchange",
     "the owner expires its token",
-    source=SOURCE,
-    layer=Layer.WIRE,
     versions=versions_of(ApiKey.EXPIRE_DELEGATION_TOKEN),
-    needs=TOKENS,
 )
 def expire_exchange(c: Check, version: int) -> None:
     """Sends: CreateDelegationToken; ExpireDelegationToken with a negative period, which means immediately.
@@ -169,20 +164,16 @@ def expire_exchange(c: Check, version: int) -> None:
 
     Why: a token that has leaked must become useless.
     """
-    token = created(c)
-    c.until(lambda: token.token_id in described(c), "the token in DescribeDelegationToken")
+    token = created_and_described(c)
     request = ExpireDelegationTokenRequest(hmac=bytes(token.hmac), expiry_time_period_ms=-1)
     c.error(c.call(request, version).error_code, ErrorCode.NONE)
     c.until(lambda: token.token_id not in described(c), "no token in DescribeDelegationToken")
 
 
-@case(
+@token_case(
     "security.tokens.renew.unknown",
     "a token that does not exist cannot be renewed",
-    source=SOURCE,
-    layer=Layer.WIRE,
     versions=versions_of(ApiKey.RENEW_DELEGATION_TOKEN),
-    needs=TOKENS,
 )
 def renew_unknown(c: Check, version: int) -> None:
     """Sends: RenewDelegationToken with an HMAC that no token has.
@@ -192,17 +183,14 @@ def renew_unknown(c: Check, version: int) -> None:
     Why: a job whose token was expired must obtain a new one.
     """
     created(c)
-    answer = c.call(RenewDelegationTokenRequest(hmac=b"no such token", renew_period_ms=1_000), version)
+    answer = c.call(RenewDelegationTokenRequest(hmac=UNKNOWN_HMAC, renew_period_ms=1_000), version)
     c.error(answer.error_code, ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
 
 
-@case(
+@token_case(
     "security.tokens.expire.unknown",
     "a token that does not exist cannot be expired",
-    source=SOURCE,
-    layer=Layer.WIRE,
     versions=versions_of(ApiKey.EXPIRE_DELEGATION_TOKEN),
-    needs=TOKENS,
 )
 def expire_unknown(c: Check, version: int) -> None:
     """Sends: ExpireDelegationToken with an HMAC that no token has.
@@ -212,16 +200,11 @@ def expire_unknown(c: Check, version: int) -> None:
     Why: an administrator who has mistyped it must not believe that the token is useless.
     """
     created(c)
-    answer = c.call(ExpireDelegationTokenRequest(hmac=b"no such token", expiry_time_period_ms=-1), version)
+    answer = c.call(ExpireDelegationTokenRequest(hmac=UNKNOWN_HMAC, expiry_time_period_ms=-1), version)
     c.error(answer.error_code, ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
 
 
-@case(
-    "security.tokens.login",
-    "a token authenticates with SCRAM",
-    source="KIP-48",
-    needs=TOKENS,
-)
+@case("security.tokens.login", "a token authenticates with SCRAM", source="KIP-48", needs=TOKENS)
 def login(c: Check) -> None:
     """Sends: CreateDelegationToken; on a new connection SCRAM-SHA-256 with `tokenauth=true`, the ID as user and the
     HMAC in Base64 as password; then Metadata, CreateDelegationToken, and SCRAM after the token has expired.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ...protocol.api import ApiKey
 from ...protocol.errors import ErrorCode
 from ..case import Layer, Level, case, needs, versions_of
@@ -9,17 +11,27 @@ from ..check import Check
 from ..share_group import FEATURES
 from ..share_state import ACKNOWLEDGED, AVAILABLE, NEEDS, SharePartition, batches_of, fields_of
 
-SOURCE = "KIP-932: Share coordinator APIs"
-
-
-@case(
-    "share-groups.state.initialize.exchange",
-    "the state of a share partition is initialized",
-    source=SOURCE,
+state_case = partial(
+    case,
+    source="KIP-932: Share coordinator APIs",
     layer=Layer.WIRE,
     level=Level.SHOULD,
     features=FEATURES,
     needs=NEEDS,
+)
+
+
+def initialize_partition(c: Check, partition: SharePartition | None = None) -> SharePartition:
+    """A share partition with state epoch 5 and start offset 10, as a step of the setup."""
+    partition = partition or SharePartition(c)
+    with c.setup("an initialized share partition"):
+        c.error(partition.initialize(5, 10).error_code, ErrorCode.NONE)
+    return partition
+
+
+@state_case(
+    "share-groups.state.initialize.exchange",
+    "the state of a share partition is initialized",
     versions=versions_of(ApiKey.INITIALIZE_SHARE_GROUP_STATE),
 )
 def initialize(c: Check, version: int) -> None:
@@ -36,14 +48,9 @@ def initialize(c: Check, version: int) -> None:
     c.equal((found.state_epoch, found.start_offset, batches_of(found)), (5, 10, []), "epoch, offset and batches")
 
 
-@case(
+@state_case(
     "share-groups.state.initialize.fenced",
     "an initialization with an older state epoch is rejected",
-    source=SOURCE,
-    layer=Layer.WIRE,
-    level=Level.SHOULD,
-    features=FEATURES,
-    needs=NEEDS,
     versions=versions_of(ApiKey.INITIALIZE_SHARE_GROUP_STATE),
 )
 def initialize_fenced(c: Check, version: int) -> None:
@@ -60,14 +67,9 @@ def initialize_fenced(c: Check, version: int) -> None:
     c.equal((found.state_epoch, found.start_offset), (6, 20), "state_epoch and start_offset")
 
 
-@case(
+@state_case(
     "share-groups.state.write.exchange",
     "the state of a share partition is written and read",
-    source=SOURCE,
-    layer=Layer.WIRE,
-    level=Level.SHOULD,
-    features=FEATURES,
-    needs=NEEDS,
     versions=versions_of(ApiKey.WRITE_SHARE_GROUP_STATE),
 )
 def write(c: Check, version: int) -> None:
@@ -77,9 +79,7 @@ def write(c: Check, version: int) -> None:
 
     Why: the new leader of a partition continues with this state; a wrong one loses records or delivers them again.
     """
-    partition = SharePartition(c)
-    with c.setup("an initialized share partition"):
-        c.error(partition.initialize(5, 10).error_code, ErrorCode.NONE)
+    partition = initialize_partition(c)
     second, first = (13, 14, ACKNOWLEDGED, 1), (11, 12, AVAILABLE, 3)
     for batch in (second, first):
         c.error(partition.write(5, 11, [batch], version=version).error_code, ErrorCode.NONE, "error_code of the write")
@@ -89,14 +89,9 @@ def write(c: Check, version: int) -> None:
     c.equal(batches_of(found), [first, second], "state_batches")
 
 
-@case(
+@state_case(
     "share-groups.state.write.rejected",
     "a write with another state epoch, or without a state, is rejected",
-    source=SOURCE,
-    layer=Layer.WIRE,
-    level=Level.SHOULD,
-    features=FEATURES,
-    needs=NEEDS,
     versions=versions_of(ApiKey.WRITE_SHARE_GROUP_STATE),
 )
 def write_rejected(c: Check, version: int) -> None:
@@ -109,22 +104,16 @@ def write_rejected(c: Check, version: int) -> None:
     partition = SharePartition(c)
     answer = partition.write(5, 11, version=version)
     c.error(answer.error_code, ErrorCode.INVALID_REQUEST, "error_code before the initialization")
-    with c.setup("an initialized share partition"):
-        c.error(partition.initialize(5, 10).error_code, ErrorCode.NONE)
+    initialize_partition(c, partition)
     answer = partition.write(4, 12, [(12, 12, AVAILABLE, 1)], version=version)
     c.error(answer.error_code, ErrorCode.FENCED_STATE_EPOCH, "error_code with an older state epoch")
     found = partition.read()
     c.equal((found.state_epoch, found.start_offset, batches_of(found)), (5, 10, []), "epoch, offset and batches")
 
 
-@case(
+@state_case(
     "share-groups.state.read.exchange",
     "the state of a share partition is read",
-    source=SOURCE,
-    layer=Layer.WIRE,
-    level=Level.SHOULD,
-    features=FEATURES,
-    needs=NEEDS,
     versions=versions_of(ApiKey.READ_SHARE_GROUP_STATE),
 )
 def read(c: Check, version: int) -> None:
@@ -134,9 +123,7 @@ def read(c: Check, version: int) -> None:
 
     Why: a broker that becomes the leader of the partition continues where the last one ended.
     """
-    partition = SharePartition(c)
-    with c.setup("an initialized share partition"):
-        c.error(partition.initialize(5, 10).error_code, ErrorCode.NONE)
+    partition = initialize_partition(c)
     for _ in range(2):
         found = partition.read()
         c.error(found.error_code, ErrorCode.NONE)
@@ -144,14 +131,9 @@ def read(c: Check, version: int) -> None:
         c.equal(batches_of(found), [], "state_batches")
 
 
-@case(
+@state_case(
     "share-groups.state.read.rejected",
     "a read without a state, or with an older leader epoch, is rejected",
-    source=SOURCE,
-    layer=Layer.WIRE,
-    level=Level.SHOULD,
-    features=FEATURES,
-    needs=NEEDS,
     versions=versions_of(ApiKey.READ_SHARE_GROUP_STATE),
 )
 def read_rejected(c: Check, version: int) -> None:
@@ -163,19 +145,15 @@ def read_rejected(c: Check, version: int) -> None:
     """
     partition = SharePartition(c)
     c.error(partition.read().error_code, ErrorCode.INVALID_REQUEST, "error_code before the initialization")
-    with c.setup("an initialized share partition"):
-        c.error(partition.initialize(5, 10).error_code, ErrorCode.NONE)
+    initialize_partition(c, partition)
     c.error(partition.read(2).error_code, ErrorCode.NONE, "error_code with leader epoch 2")
     c.error(partition.read(1).error_code, ErrorCode.FENCED_LEADER_EPOCH, "error_code with leader epoch 1")
 
 
-@case(
+@state_case(
     "share-groups.state.summary.exchange",
     "the summary of a share partition has its epochs and its start offset",
     source="KIP-932 and KIP-1226",
-    layer=Layer.WIRE,
-    level=Level.SHOULD,
-    features=FEATURES,
     needs=(*NEEDS, *needs(ApiKey.WRITE_SHARE_GROUP_STATE, 1)),
     versions=versions_of(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY),
 )
@@ -203,14 +181,10 @@ def summary(c: Check, version: int) -> None:
     c.equal(fields_of(found, list(expected)), expected, "the summary")
 
 
-@case(
+@state_case(
     "share-groups.state.summary.uninitialized",
     "the summary of a share partition without a state has no start offset",
     source="KIP-932 and KIP-1226",
-    layer=Layer.WIRE,
-    level=Level.SHOULD,
-    features=FEATURES,
-    needs=NEEDS,
     versions=versions_of(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY),
 )
 def summary_uninitialized(c: Check, version: int) -> None:
@@ -225,14 +199,9 @@ def summary_uninitialized(c: Check, version: int) -> None:
     c.equal(found.start_offset, -1, "start_offset")
 
 
-@case(
+@state_case(
     "share-groups.state.delete.exchange",
     "the state of a share partition is deleted",
-    source=SOURCE,
-    layer=Layer.WIRE,
-    level=Level.SHOULD,
-    features=FEATURES,
-    needs=NEEDS,
     versions=versions_of(ApiKey.DELETE_SHARE_GROUP_STATE),
 )
 def delete(c: Check, version: int) -> None:
@@ -243,9 +212,7 @@ def delete(c: Check, version: int) -> None:
 
     Why: a group of the same name starts again after its deletion.
     """
-    partition = SharePartition(c)
-    with c.setup("an initialized share partition"):
-        c.error(partition.initialize(5, 10).error_code, ErrorCode.NONE)
+    partition = initialize_partition(c)
     c.error(partition.delete().error_code, ErrorCode.NONE, "error_code of the deletion")
     c.error(partition.read().error_code, ErrorCode.INVALID_REQUEST, "error_code of a read after the deletion")
     c.error(partition.write(5, 11).error_code, ErrorCode.INVALID_REQUEST, "error_code of a write after the deletion")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ....protocol.api import ApiKey
@@ -38,6 +39,23 @@ def _all_consumed(s: Scene, topic: str, group: str, consumed: list[tuple[int, in
     missing = [offset for offset in range(count) if (0, offset) not in consumed]
     s.equal(missing, [], "the records that were not consumed")
     s.equal(s.stored_offset(group, topic), count, "the committed offset that the broker has")
+
+
+def _goes_on(s: Scene, api: ApiKey, error: ErrorCode, times: int = 1) -> None:
+    """A member consumes and commits everything, although its first requests of an API fail."""
+    topic, group = _topic(s), _group(s)
+    fault = s.faults.error(api, error, group=group, times=times)
+    consumed = s.consume_group(group, topic, COUNT, **CLASSIC)
+    s.happened(fault, times)
+    _all_consumed(s, topic, group, consumed)
+
+
+def _consume_five_more(s: Scene, topic: str, group: str, event: Callable[[], object]) -> list[tuple[int, int]]:
+    """What a member consumes that, after this event, gets five more records."""
+    with s.during(lambda: s.consume_group(group, topic, COUNT + 5, **CLASSIC)) as result:
+        event()
+        s.fill(topic, [f"more-{number}" for number in range(5)])
+        return result()
 
 
 @scenario(
@@ -86,11 +104,7 @@ def find_coordinator(s: Scene, error: ErrorCode) -> None:
 
     Expects: the client retries; each record is consumed and committed.
     """
-    topic, group = _topic(s), _group(s)
-    fault = s.faults.error(ApiKey.FIND_COORDINATOR, error, group=group, times=2)
-    consumed = s.consume_group(group, topic, COUNT, **CLASSIC)
-    s.happened(fault, 2)
-    _all_consumed(s, topic, group, consumed)
+    _goes_on(s, ApiKey.FIND_COORDINATOR, error, times=2)
 
 
 @scenario(
@@ -118,11 +132,7 @@ def join(s: Scene, error: ErrorCode) -> None:
 
     Expects: the client joins again; each record is consumed and committed.
     """
-    topic, group = _topic(s), _group(s)
-    fault = s.faults.error(ApiKey.JOIN_GROUP, error, group=group, times=1)
-    consumed = s.consume_group(group, topic, COUNT, **CLASSIC)
-    s.happened(fault)
-    _all_consumed(s, topic, group, consumed)
+    _goes_on(s, ApiKey.JOIN_GROUP, error)
 
 
 @scenario(
@@ -143,11 +153,7 @@ def sync(s: Scene, error: ErrorCode) -> None:
 
     Expects: the client joins again; each record is consumed and committed.
     """
-    topic, group = _topic(s), _group(s)
-    fault = s.faults.error(ApiKey.SYNC_GROUP, error, group=group, times=1)
-    consumed = s.consume_group(group, topic, COUNT, **CLASSIC)
-    s.happened(fault)
-    _all_consumed(s, topic, group, consumed)
+    _goes_on(s, ApiKey.SYNC_GROUP, error)
 
 
 @scenario(
@@ -171,10 +177,7 @@ def heartbeat(s: Scene, error: ErrorCode) -> None:
     """
     topic, group = _topic(s), _group(s)
     fault = s.faults.error(ApiKey.HEARTBEAT, error, group=group, times=1)
-    with s.during(lambda: s.consume_group(group, topic, COUNT + 5, **CLASSIC)) as result:
-        s.wait_for(ApiKey.HEARTBEAT)
-        s.fill(topic, [f"more-{number}" for number in range(5)])
-        consumed = result()
+    consumed = _consume_five_more(s, topic, group, lambda: s.wait_for(ApiKey.HEARTBEAT))
     s.happened(fault)
     _all_consumed(s, topic, group, consumed, COUNT + 5)
 
@@ -189,11 +192,11 @@ def member_expired(s: Scene) -> None:
     Expects: the client joins again; each record is consumed and committed.
     """
     topic, group = _topic(s), _group(s)
-    with s.during(lambda: s.consume_group(group, topic, COUNT + 5, **CLASSIC)) as result:
-        request = s.wait_for(ApiKey.HEARTBEAT).request
-        s.broker.expire_member(group, request.member_id)
-        s.fill(topic, [f"more-{number}" for number in range(5)])
-        consumed = result()
+
+    def expire() -> None:
+        s.broker.expire_member(group, s.wait_for(ApiKey.HEARTBEAT).request.member_id)
+
+    consumed = _consume_five_more(s, topic, group, expire)
     _all_consumed(s, topic, group, consumed, COUNT + 5)
 
 
@@ -218,11 +221,7 @@ def commit(s: Scene, error: ErrorCode) -> None:
 
     Expects: what is reported as committed is stored; the records may be consumed twice.
     """
-    topic, group = _topic(s), _group(s)
-    fault = s.faults.error(ApiKey.OFFSET_COMMIT, error, group=group, times=1)
-    consumed = s.consume_group(group, topic, COUNT, **CLASSIC)
-    s.happened(fault)
-    _all_consumed(s, topic, group, consumed)
+    _goes_on(s, ApiKey.OFFSET_COMMIT, error)
 
 
 @scenario(
