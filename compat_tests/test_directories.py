@@ -35,7 +35,7 @@ def moldau(directory: Path) -> AbstractContextManager[Server]:
 
 
 def apache(directory: Path) -> AbstractContextManager[Server]:
-    # A directory that is not there yet is formatted by Apache Kafka's own tool.
+    # A new directory is formatted by Apache Kafka's own tool.
     return ApacheKafka(data_dir=directory if directory.exists() else None)
 
 

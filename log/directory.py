@@ -110,7 +110,7 @@ class LogDirectory:
             )
 
     def adopt(self, cluster_id: str, node_id: int) -> None:
-        """Write the owner to `meta.properties`, if it is not there yet."""
+        """Write the owner to `meta.properties`, if the file does not exist yet."""
         self.check_cluster(cluster_id)
         if self.cluster_id == cluster_id and self.directory_id:
             return

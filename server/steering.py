@@ -78,14 +78,14 @@ class Steering:
                     group_id, members = request["group"], request["members"]
                     await self._wait(
                         lambda: self._is_stable(group_id, members),
-                        lambda: f"the group {group_id} is {self._state_of(group_id)}",
+                        lambda: f"the group {group_id} {self._state_of(group_id)}",
                         request["timeout_ms"],
                     )
                 case "wait_lag_zero":
                     group_id, topic = request["group"], request["topic"]
                     await self._wait(
                         lambda: not self._lag(group_id, topic),
-                        lambda: f"the group {group_id} lags behind: {_readable(topic, self._lag(group_id, topic))}",
+                        lambda: f"the group {group_id} {_lag_in_words(topic, self._lag(group_id, topic))}",
                         request["timeout_ms"],
                     )
                 case "expire_member":
@@ -243,9 +243,9 @@ class Steering:
         shard = self._shard(group_id)
         group = None if shard is None else shard.states.groups.get(group_id)
         if group is None:
-            return "not there"
+            return "does not exist"
         members = ", ".join(sorted(group.members))
-        return f"{group.state_name} and has {len(group.members)} members{': ' if members else ''}{members}"
+        return f"is {group.state_name} and has {len(group.members)} members{': ' if members else ''}{members}"
 
     def _lag(self, group_id: str, topic: str) -> dict[int, int]:
         """The group's lag per partition of the topic, in records; partitions without lag are omitted."""
@@ -265,8 +265,10 @@ class Steering:
         return lag
 
 
-def _readable(topic: str, lag: Mapping[int, int]) -> str:
-    return ", ".join(f"{topic}-{index} by {records} records" for index, records in lag.items()) or "not any more"
+def _lag_in_words(topic: str, lag: Mapping[int, int]) -> str:
+    if not lag:
+        return "has caught up"  # between the last check and this message
+    return "lags behind: " + ", ".join(f"{topic}-{index} by {records} records" for index, records in lag.items())
 
 
 class Pipe:

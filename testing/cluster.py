@@ -4,10 +4,10 @@
         producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
         cluster.kill(cluster.leader_of("orders", 0))
 
-The brokers are those of ``moldau serve --brokers 3``, in processes of their own, but nothing restarts them. Their ids
-are 1, 2 and 3. Broker 1 is also the controller: while it is stopped, killed or paused, the others serve their
-partitions, but no topic is created, and no other broker can start. A partition has one replica, so nobody else can lead
-it: it is unavailable while its broker is.
+The brokers are those of ``moldau serve --brokers 3``, in separate processes, but they are not restarted automatically.
+Their ids are 1, 2 and 3. Broker 1 is also the controller: while it is stopped, killed or paused, the others serve their
+partitions, but no topic is created, and no other broker can start. A partition has one replica, so no other broker can
+lead it: it is unavailable while its broker is.
 """
 
 from __future__ import annotations

@@ -180,18 +180,18 @@ def test_a_group_with_fewer_members_is_not_the_one_that_is_awaited(broker: Broke
 
 
 def test_a_missing_group_can_be_awaited(broker: Broker) -> None:
-    with pytest.raises(BrokerError, match=r"after 0.05 s the group nobody is not there"):
-        broker.await_group_stable("nobody", timeout=0.05)
+    with pytest.raises(BrokerError, match=r"after 0.05 s the group missing does not exist"):
+        broker.await_group_stable("missing", timeout=0.05)
 
 
 def test_several_threads_can_wait_at_the_same_time(broker: Broker, member: Member) -> None:
     waiting = [Waiting(lambda: broker.await_group_stable("g", members=1)) for _ in range(3)]
-    other = Waiting(lambda: broker.await_group_stable("nobody", timeout=0.2))
+    other = Waiting(lambda: broker.await_group_stable("missing", timeout=0.2))
     member.join()
     member.sync()
     for each in waiting:
         each.end()
-    with pytest.raises(BrokerError, match="nobody"):
+    with pytest.raises(BrokerError, match="missing"):
         other.end()
 
 

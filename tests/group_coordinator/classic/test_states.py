@@ -210,7 +210,7 @@ def commit(coordinator: Coordinator, member_id: str, generation_id: int, *, tran
 
 
 @pytest.mark.parametrize(
-    ("state", "of_member", "of_member_in_transaction", "of_nobody", "of_nobody_in_transaction"),
+    ("state", "of_member", "of_member_in_transaction", "without_member", "without_member_in_transaction"),
     [
         ("Empty", UNKNOWN, UNKNOWN, NONE, NONE),
         ("PreparingRebalance", NONE, NONE, UNKNOWN, NONE),
@@ -222,15 +222,15 @@ def test_which_members_may_commit_in_which_state(
     state: str,
     of_member: ErrorCode,
     of_member_in_transaction: ErrorCode,
-    of_nobody: ErrorCode,
-    of_nobody_in_transaction: ErrorCode,
+    without_member: ErrorCode,
+    without_member_in_transaction: ErrorCode,
 ) -> None:
     make, generation_id = STATES[state]
     coordinator, _, follower = make()
     assert commit(coordinator, follower, generation_id) is of_member
     assert commit(coordinator, follower, generation_id, transactional=True) is of_member_in_transaction
-    assert commit(coordinator, "", -1) is of_nobody
-    assert commit(coordinator, "", -1, transactional=True) is of_nobody_in_transaction
+    assert commit(coordinator, "", -1) is without_member
+    assert commit(coordinator, "", -1, transactional=True) is without_member_in_transaction
     assert commit(coordinator, "stranger", generation_id) is UNKNOWN
     if state != "Empty":
         assert commit(coordinator, follower, generation_id + 1) is ErrorCode.ILLEGAL_GENERATION

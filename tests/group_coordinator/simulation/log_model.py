@@ -147,7 +147,7 @@ class LogModel:
             deleted = [(of, one.pop(of)[1], True) for one in self.pending.values() if of in one]
             if of in self.offsets:
                 deleted.append((of, self.offsets.pop(of), False))
-            assert deleted, f"{of} is deleted, but was not there"
+            assert deleted, f"{of} is deleted, but did not exist"
             self.deleted += deleted
             return
         self.committed_at[of, value.offset] = self.end_offset, producer_id
