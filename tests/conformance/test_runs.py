@@ -203,7 +203,8 @@ def test_topics_that_are_created_during_an_interruption_are_deleted(
     broker: Broker, proxy: Proxy, tmp_path: Path
 ) -> None:
     proxy.held = {ApiKey.CREATE_TOPICS}
-    command = Command(tmp_path, proxy.address, "--area=topics")
+    # With more patience, no case ends by itself before the requests are released.
+    command = Command(tmp_path, proxy.address, "--area=topics", "--patience=10")
     proxy.wait_for(ApiKey.CREATE_TOPICS, 16)
     command.interrupt()
     assert proxy.release()
