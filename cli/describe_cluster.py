@@ -5,6 +5,7 @@ release whose records and features the whole cluster uses. Every other fact come
 or other servers may not support; a missing fact is shown as unknown.
 """
 
+from collections import Counter
 from typing import Any, Final
 
 import click
@@ -13,7 +14,7 @@ from ..protocol.api import ApiKey
 from ..protocol.messages.api_versions import ApiVersionsResponse
 from ..protocol.messages.describe_cluster import DescribeClusterRequest
 from ..protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from ..protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
+from ..protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, ResponsePartitionData, TopicData
 from ..protocol.messages.metadata import MetadataRequest
 from .client import bootstrap_option
 from .cluster import Cluster, cluster
@@ -41,6 +42,8 @@ _FENCED_SINCE: Final = 2
 def command(as_json: bool, bootstrap_server: str) -> None:
     """Show the id, version, controller, features and brokers of a cluster.
 
+    For each broker: how many partitions it leads, and how many records of the metadata log it lacks.
+
     \b
     Examples:
       moldau cluster
@@ -59,12 +62,20 @@ def describe(servers: Cluster) -> dict[str, Any]:
     features = _features(servers.bootstrap.greeting)
     level = features.get(_METADATA_VERSION, {}).get("finalized")
     cluster_id, controller, brokers = _members(servers)
+    quorum = _quorum(servers)
+    leaders = [partition.leader_id for topic in servers.topics(None) for partition in topic.partitions]
+    led = Counter(leaders)
+    for broker in brokers:
+        broker["leaders"] = led[broker["id"]]
+        broker["metadata_lag"] = None if quorum is None else _lag(quorum, broker["id"])
     return {
         "cluster_id": cluster_id,
         "software": _software(servers, brokers),
         "version": release(level),
-        "controller": _leader_of_quorum(servers, controller),
+        "controller": controller if quorum is None else _id(quorum.leader_id),
         "features": features,
+        "partitions": len(leaders),
+        "partitions_without_leader": sum(leader < 0 for leader in leaders),
         "brokers": brokers,
     }
 
@@ -114,19 +125,26 @@ def _id(node_id: int) -> int | None:
     return node_id if node_id >= 0 else None
 
 
-def _leader_of_quorum(servers: Cluster, otherwise: int | None) -> int | None:
-    """The active controller. To clients, KRaft brokers report any broker instead, which forwards."""
+def _quorum(servers: Cluster) -> ResponsePartitionData | None:
+    """The state of the metadata log. To clients, KRaft brokers report any broker as the controller, which forwards."""
     if not servers.bootstrap.offers(ApiKey.DESCRIBE_QUORUM):
-        return otherwise
+        return None
     topic = TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])
     answer = servers.ask(DescribeQuorumRequest(topics=[topic]))
-    leaders = [
-        partition.leader_id
-        for topic in answer.topics
-        for partition in topic.partitions
-        if not answer.error_code and not partition.error_code
-    ]
-    return _id(leaders[0]) if leaders else otherwise
+    for described in answer.topics:
+        for partition in described.partitions:
+            if not answer.error_code and not partition.error_code:
+                assert isinstance(partition, ResponsePartitionData)
+                return partition
+    return None
+
+
+def _lag(quorum: ResponsePartitionData, broker_id: int) -> int | None:
+    """How many records of the metadata log the broker lacks; None for one that does not fetch it."""
+    ends = {each.replica_id: each.log_end_offset for each in (*quorum.observers, *quorum.current_voters)}
+    if broker_id not in ends or quorum.leader_id not in ends:
+        return None
+    return max(0, ends[quorum.leader_id] - ends[broker_id])
 
 
 def _software(servers: Cluster, brokers: list[dict[str, Any]]) -> str | None:
@@ -164,10 +182,21 @@ def show(described: dict[str, Any]) -> None:
         print("The server reports no features.")
     print()
     brokers = [
-        (broker["id"], broker["host"], broker["port"], broker["rack"], _STATES[broker["fenced"]])
+        (
+            broker["id"],
+            broker["host"],
+            broker["port"],
+            broker["rack"],
+            _STATES[broker["fenced"]],
+            broker["leaders"],
+            _or_unknown(broker["metadata_lag"]),
+        )
         for broker in described["brokers"]
     ]
-    print_table(("broker", "host", "port", "rack", "state"), brokers)
+    print_table(("broker", "host", "port", "rack", "state", "leaders", "metadata lag"), brokers)
+    if described["partitions_without_leader"]:
+        print()
+        print(f"{described['partitions_without_leader']} of {described['partitions']} partitions have no leader.")
 
 
 _STATES: Final = {None: "active", False: "active", True: "fenced"}

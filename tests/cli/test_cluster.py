@@ -35,6 +35,22 @@ def test_cluster_is_described(ask: Run, bootstrap_servers: str, request: pytest.
     assert len(described["cluster_id"]) == 22
 
 
+def test_led_partitions_are_counted(ask: Run, new_topic: Callable[..., str]) -> None:
+    before = ask("cluster", "--json").json()
+    new_topic(3)
+    after = ask("cluster", "--json").json()
+    assert after["partitions"] == before["partitions"] + 3
+    assert after["brokers"][0]["leaders"] == before["brokers"][0]["leaders"] + 3
+    assert after["partitions_without_leader"] == 0
+
+
+def test_partitions_without_a_leader_are_reported(
+    described_without: Callable[..., dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    describe_cluster.show({**described_without(), "partitions": 7, "partitions_without_leader": 2})
+    assert capsys.readouterr().out.splitlines()[-1] == "2 of 7 partitions have no leader."
+
+
 def test_cluster_is_shown_as_tables(ask: Run) -> None:
     described = ask("cluster", "--json").json()
     shown = ask("cluster")
@@ -44,7 +60,9 @@ def test_cluster_is_shown_as_tables(ask: Run) -> None:
     assert lines[2].startswith("version     4.3-IV0 (metadata.version 30; ")
     assert lines[3] == f"controller  {described['controller']}"
     broker = described["brokers"][0]
-    assert lines[-1].split() == [str(broker["id"]), broker["host"], str(broker["port"]), "active"]
+    (row,) = [line.split() for line in lines if line.split()[:2] == [str(broker["id"]), broker["host"]]]
+    assert row[2:4] == [str(broker["port"]), "active"]
+    assert row[4:] == [str(broker["leaders"]), "0"]
     assert ["metadata.version", "30", f"7-{described['features']['metadata.version']['highest_supported']}"] in [
         line.split() for line in lines
     ]
@@ -78,7 +96,8 @@ def test_server_without_the_newer_apis_is_described_by_its_metadata(
     assert described["cluster_id"] == complete["cluster_id"]
     assert described["controller"] == complete["controller"]
     assert described["software"] is None
-    assert [{**broker, "fenced": None} for broker in complete["brokers"]] == described["brokers"]
+    unknown = {"fenced": None, "metadata_lag": None}
+    assert [{**broker, **unknown} for broker in complete["brokers"]] == described["brokers"]
 
 
 def test_unreported_facts_are_shown_as_unknown(
