@@ -73,6 +73,7 @@ class Check:
         self._topics: list[str] = []
         self._groups: list[str] = []
         self._coordinators: dict[tuple[str, int], Connection] = {}
+        self._brokers: dict[int, Connection] = {}
         self._at_end: list[Callable[[Connection], object]] = []
         self._names = 0
         self._in_setup = 0
@@ -170,6 +171,7 @@ class Check:
         self.close()
         self._connections.clear()
         self._coordinators.clear()
+        self._brokers.clear()
         self._wire = None
         self.crashes.crash()
         self._deadline = time.monotonic() + self._seconds
@@ -248,15 +250,38 @@ class Check:
             return Topic(topic, found.topic_id) if complete else None
 
         def has_leaders() -> bool:
-            requested = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(partitions)]
-            request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=requested)])
-            answer = self.call(request, self.version(ApiKey.LIST_OFFSETS, 7))
-            return all(each.error_code == 0 for each in answer.topics[0].partitions)
+            for connection, indexes in self._leaders(topic, partitions, version).items():
+                requested = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in indexes]
+                request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=requested)])
+                answer = self.call(request, self.version(ApiKey.LIST_OFFSETS, 7), to=connection)
+                if any(each.error_code for each in answer.topics[0].partitions):
+                    return False
+            return True
 
         with self.setup(f"waiting for the topic {topic}"):
             found = self.until(is_known, f"{partitions} partitions of {topic} in Metadata")
             self.until(has_leaders, f"leaders of the partitions of {topic}")
             return found
+
+    def _leaders(self, topic: str, partitions: int, version: int) -> dict[Connection, list[int]]:
+        """The partitions by the connection to their leader; `version` is that of Metadata."""
+        if len(self.target.brokers) <= 1:
+            return {self.wire: list(range(partitions))}
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=version < 4)
+        (found,) = self.call(request, version).topics
+        leaders: dict[Connection, list[int]] = {}
+        for partition in found.partitions:
+            leaders.setdefault(self._connection_to(partition.leader_id), []).append(partition.partition_index)
+        return leaders
+
+    def _connection_to(self, node_id: int) -> Connection:
+        """A connection to a broker; `wire` if it is the one under test, or unknown."""
+        address = self.target.brokers.get(node_id)
+        if address is None or node_id == self.target.node_id:
+            return self.wire
+        if node_id not in self._brokers:
+            self._brokers[node_id] = self.connect(address=address)
+        return self._brokers[node_id]
 
     def delete_topic(self, topic: Topic) -> None:
         """Delete a topic, as a step of the setup."""

@@ -6,6 +6,7 @@ Some changes take effect after the response: a created topic reaches the broker'
 
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import NamedTuple, cast
 
 from moldau.protocol.api import request_header_version
@@ -45,25 +46,40 @@ def header(api_key: int, version: int, correlation_id: int = 0, client_id: str |
 
 
 def wait_for_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
-    """Return when the server reports that it leads all partitions of a topic.
+    """Return when the brokers report that they lead all partitions of a topic.
 
     A created topic reaches a broker's metadata a moment after the answer to CreateTopics, and is led there another
     moment later: a partition that answers ListOffsets has its leader.
     """
-    with WireClient(bootstrap_servers) as wire:
+    with ExitStack() as connections, WireClient(bootstrap_servers) as wire:
+        leaders: dict[str, list[int]] = {}  # the partitions by the address of their leader
+        opened: dict[str, WireClient] = {}
 
         def is_known() -> bool:
             requested = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-            (found,) = wire.call(requested, 12).topics
-            return bool(found.error_code == 0 and len(found.partitions) == partitions)
+            answer = wire.call(requested, 12)
+            (found,) = answer.topics
+            addresses = {broker.node_id: f"{broker.host}:{broker.port}" for broker in answer.brokers}
+            if len(addresses) == 1:  # whatever address the server advertises
+                addresses = dict.fromkeys(addresses, bootstrap_servers)
+            leaders.clear()
+            for partition in found.partitions:
+                if partition.leader_id in addresses:
+                    leaders.setdefault(addresses[partition.leader_id], []).append(partition.partition_index)
+            return bool(found.error_code == 0 and sum(map(len, leaders.values())) == partitions)
 
-        def has_leader() -> bool:
-            requested = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(partitions)]
+        def is_led(address: str, led: list[int]) -> bool:
+            if address not in opened:
+                opened[address] = connections.enter_context(WireClient(address))
+            requested = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in led]
             request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=requested)])
-            return all(each.error_code == 0 for each in wire.call(request, 7).topics[0].partitions)
+            return all(each.error_code == 0 for each in opened[address].call(request, 7).topics[0].partitions)
 
         wait_until(is_known, f"{partitions} partitions of {topic} in the metadata")
-        wait_until(has_leader, f"leaders of the {partitions} partitions of {topic}")
+        wait_until(
+            lambda: all(is_led(address, led) for address, led in leaders.items()),
+            f"leaders of the {partitions} partitions of {topic}",
+        )
 
 
 def wait_for_no_topic(bootstrap_servers: str, topic: str) -> None:
