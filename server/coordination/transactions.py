@@ -97,6 +97,12 @@ class TransactionCoordinators(Coordinators[TransactionShard]):
         )
         return TransactionShard(states)
 
+    def hosted_of(self, key: str) -> HostedRuntime[TransactionShard]:
+        """See `Coordinators`. An empty ID is invalid, whichever broker would coordinate it: INVALID_REQUEST."""
+        if not key:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "The transactional ID is empty.")
+        return super().hosted_of(key)
+
     def time_out(self, transactional_id: str) -> None:
         """Make an open transaction time out now. For tests.
 
