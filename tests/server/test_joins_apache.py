@@ -33,6 +33,8 @@ from moldau.testing.clients.java import JavaClient, ToolResult
 from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
+from .conftest import RunningServer
+
 NODE = 2
 _numbers = itertools.count()
 
@@ -57,16 +59,18 @@ def joining(apache: ApacheKafka, directory: Path, **config: str) -> Broker:
         "broker.heartbeat.interval.ms": "500",
         **config,
     }
-    return Broker(config=settings, data_dir=directory)
+    return Broker(config=settings, data_dir=directory, timeout_s=120)
 
 
-def format_directory(apache: ApacheKafka, directory: Path, *, cluster_id: str | None = None) -> None:
+def format_directory(
+    apache: ApacheKafka, directory: Path, *, cluster_id: str | None = None, node_id: int = NODE
+) -> None:
     cluster_id = cluster_id or properties_of(apache.data_dir / "meta.properties")["cluster.id"]
     directory.mkdir(exist_ok=True)
     content = {
         "version": "1",
         "cluster.id": cluster_id,
-        "node.id": str(NODE),
+        "node.id": str(node_id),
         "directory.id": uuid_to_str(b"\0" + random_uuid()[1:]),
     }
     (directory / "meta.properties").write_text("".join(f"{key}={value}\n" for key, value in content.items()))
@@ -339,3 +343,50 @@ def test_kafka_configs_changes_topics_and_brokers(tool: Callable[..., ToolResult
     tool(kafka_configs, "--alter", *name, "--add-config", "log.cleaner.backoff.ms=12345")
     wait_until(lambda: "log.cleaner.backoff.ms=12345" in tool(kafka_configs, "--describe", *name).stdout)
     tool(kafka_configs, "--alter", *name, "--delete-config", "log.cleaner.backoff.ms")
+
+
+# Another broker, which the controller still lists as an observer when it has stopped: after the other tests
+
+
+def test_replicas_are_assigned_to_directories_of_which_one_fails(apache: ApacheKafka, tmp_path: Path) -> None:
+    """The broker chooses the directories and reports them. The controller removes the leaders in the failed one."""
+    directories = [tmp_path / "a", tmp_path / "b"]
+    for directory in directories:
+        format_directory(apache, directory, node_id=NODE + 1)
+    settings = {
+        "process.roles": "broker",
+        "node.id": str(NODE + 1),
+        "controller.quorum.bootstrap.servers": properties_of(apache.properties)["controller.quorum.bootstrap.servers"],
+        "broker.heartbeat.interval.ms": "500",
+    }
+    server = RunningServer(directories, settings).start()
+    try:
+        name = f"topic-{next(_numbers)}"
+        assignments = [CreatableReplicaAssignment(partition_index=index, broker_ids=[NODE + 1]) for index in range(4)]
+        requested = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=assignments)
+        with WireClient(apache.bootstrap_servers) as wire:
+            wire.call(CreateTopicsRequest(topics=[requested], timeout_ms=20_000))
+            wait_until(lambda: set(leaders(wire, name).values()) == {NODE + 1})
+            broker = server.broker
+            manager = broker.log_manager
+            ids = {str(directory.path): directory.directory_id for directory in manager.directories}
+
+            def assigned() -> dict[int, bytes]:
+                partitions = broker.metadata.image.topics_by_name[name].partitions
+                return {index: registration.directory(NODE + 1) for index, registration in partitions.items()}
+
+            wait_until(lambda: sorted(server.call(assigned).values()) == sorted([*ids.values()] * 2))
+            failed = next(each for each in manager.directories if each.directory_id == ids[str(directories[1])])
+            gone = {
+                index for index, directory_id in server.call(assigned).items() if directory_id == failed.directory_id
+            }
+            server.call(lambda: manager.directory_failed(failed, OSError(5, "Input/output error")))
+            expected = {index: -1 if index in gone else NODE + 1 for index in range(4)}
+            wait_until(lambda: leaders(wire, name) == expected)
+    finally:
+        server.stop()
+
+
+def leaders(wire: WireClient, topic: str) -> dict[int, int]:
+    response = wire.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]))
+    return {partition.partition_index: partition.leader_id for partition in response.topics[0].partitions}

@@ -85,7 +85,7 @@ def broker(controllers: dict[int, ApacheController], tmp_path_factory: pytest.Te
         "controller.quorum.voters": first._voters,
         "broker.heartbeat.interval.ms": "500",
     }
-    with Broker(config=settings, data_dir=directory, timeout_s=60) as started:
+    with Broker(config=settings, data_dir=directory, timeout_s=120) as started:
         yield started
 
 
