@@ -7,17 +7,22 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as Position
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from moldau.log.files import LockHeldError, RealFileSystem
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.testing.full_run import in_full_run
 from moldau.testing.server_process import ServerProcess
 from moldau.testing.server_run import BrokerError
 from moldau.testing.waiting import wait_until
@@ -46,6 +51,10 @@ class Serve:
         """Broker and process, in the order in which they have become ready."""
         found = re.findall(r"Broker (\d+) is ready: \S+, process (\d+)", self.log())
         return [(int(broker), int(pid)) for broker, pid in found]
+
+    def wait_for_ready(self, count: int) -> None:
+        """Return when brokers have become ready this many times."""
+        wait_until(lambda: len(self.pids()) >= count)
 
 
 @contextmanager
@@ -141,6 +150,87 @@ def test_the_controller_returns_while_the_others_serve(cluster: Serve) -> None:
     wait_until(lambda: len(cluster.pids()) > len(before))
     create(cluster.addresses[1], "afterwards", 2, 1)
     produce(cluster.addresses[1], "afterwards", b"x", 0, 1)
+
+
+@pytest.mark.parametrize("rounds", [pytest.param(3, marks=pytest.mark.slow), *in_full_run(20)])
+def test_brokers_that_are_killed_under_load_lose_nothing(tmp_path: Path, rounds: int) -> None:
+    """Acknowledged records are read once, in their order. No other broker is restarted."""
+    with serving(tmp_path, "--brokers", "3") as serve:
+        create(serve.addresses[0], "load", 1, 2, 3)
+        load = Load(serve.addresses, "load", partitions=3)
+        with load:
+            for round_number in range(rounds):
+                killed = (2, 3, 1)[round_number % 3]
+                before = serve.pids()
+                load.wait_for_more(range(3))
+                os.kill(dict(before)[killed], signal.SIGKILL)
+                load.wait_for_more({0, 1, 2} - {killed - 1})
+                serve.wait_for_ready(len(before) + 1)
+                load.wait_for_more([killed - 1])
+                assert [broker for broker, _ in serve.pids()[len(before) :]] == [killed]
+        assert load.errors == []
+        for partition, acknowledged in enumerate(load.acknowledged):
+            assert read_all(serve.addresses[0], "load", partition, len(acknowledged)) == acknowledged
+
+
+class Load:
+    """An idempotent producer in a thread that sends numbers to all partitions of a topic, until the block ends."""
+
+    def __init__(self, addresses: list[str], topic: str, partitions: int) -> None:
+        self._producer = Producer(
+            {
+                "bootstrap.servers": ",".join(addresses),
+                "enable.idempotence": True,
+                "linger.ms": 1,
+                "message.timeout.ms": 300_000,
+                "reconnect.backoff.max.ms": 200,
+                "queue.buffering.max.messages": 1000,
+                "log_level": 0,
+            }
+        )
+        self._topic = topic
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.errors: list[object] = []
+        self.acknowledged: list[list[int]] = [[] for _ in range(partitions)]
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        assert self._producer.flush(TIMEOUT_S) == 0
+
+    def wait_for_more(self, partitions: Iterable[int]) -> None:
+        """Return when records of these partitions have been acknowledged after this call."""
+        before = {partition: len(self.acknowledged[partition]) for partition in partitions}
+        wait_until(lambda: all(len(self.acknowledged[partition]) > count for partition, count in before.items()))
+
+    def _run(self) -> None:
+        for number in itertools.count():
+            for partition in range(len(self.acknowledged)):
+                with suppress(BufferError):  # the queue is full of records of a broker that was killed
+                    self._producer.produce(self._topic, str(number), partition=partition, on_delivery=self._delivered)
+            self._producer.poll(0.005)
+            if self._stop.is_set():
+                return
+
+    def _delivered(self, error: object, message: Any) -> None:
+        if error is not None:
+            self.errors.append(error)
+        else:
+            self.acknowledged[message.partition()].append(int(message.value()))
+
+
+def read_all(address: str, topic: str, partition: int, count: int) -> list[int]:
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "unused", "enable.auto.commit": False})
+    consumer.assign([Position(topic, partition, 0)])
+    values: list[int] = []
+    while len(values) < count:
+        values += [int(message.value()) for message in consumer.consume(10_000, timeout=1)]
+    consumer.close()
+    return values
 
 
 def test_the_controller_stops_last(tmp_path: Path) -> None:
