@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ..protocol.api import ApiKey
+from ..protocol.errors import ErrorCode
 from ..protocol.messages import (
     delete_share_group_state,
     initialize_share_group_state,
@@ -29,6 +30,7 @@ Batch = tuple[int, int, int, int]
 """First offset, last offset, delivery state, delivery count."""
 AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
 NO_EPOCH: Final = -1
+_NOT_READY: Final = frozenset({*COORDINATOR_NOT_READY, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 
 class SharePartition:
@@ -41,8 +43,9 @@ class SharePartition:
         self.wire = c.coordinator(f"{self.group}:{uuid_to_str(self.topic.topic_id)}:0", COORDINATOR)
         c.at_end(lambda wire: wire.call(self._deletion(), 0))
         with c.setup(f"waiting for the share coordinator of {self.group}"):
-            # It has not loaded its partition a moment after the first request for a share coordinator.
-            c.until(lambda: self.summary(0).error_code not in COORDINATOR_NOT_READY, "that it has loaded")
+            # It has not loaded its partition a moment after the first request for a share coordinator, and it may learn
+            # of a new topic after clients.
+            c.until(lambda: self.summary(0).error_code not in _NOT_READY, "that it has loaded and knows the topic")
 
     def initialize(self, state_epoch: int, start_offset: int) -> Any:
         """The partition's part of the response, as for all methods."""
