@@ -178,7 +178,7 @@ def _run(options: Options) -> int:
 
     import_asyncio()  # before all that imports it
     from ..server.main import run as run_server
-    from ..server.server import StartError
+    from ..server.nodes.server import StartError
 
     try:
         return run_server(

@@ -12,10 +12,10 @@ from ..config.checks import check_broker_config
 from ..config.definition import ConfigError
 from ..config.sources import StaticValue
 from ..log.files import RealFileSystem
-from ..server.free_ports import FreePorts
-from ..server.members import Member, format_members, plan
+from ..server.processes.free_ports import FreePorts
+from ..server.processes.members import Member, format_members, plan
+from ..server.processes.supervisor import Command, Supervisor
 from ..server.storage.opening import StorageError
-from ..server.supervisor import Command, Supervisor
 
 if TYPE_CHECKING:
     from ..config.broker_config import BrokerConfig

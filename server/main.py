@@ -15,7 +15,7 @@ from .concurrency.clock import MovableClock, wall_clock
 from .concurrency.event_loop import new_event_loop
 from .concurrency.garbage import Collector
 from .concurrency.signals import EndSignals, end_by
-from .server import Server, StartError
+from .nodes.server import Server, StartError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..config.broker_config import BrokerConfig
     from .concurrency.clock import Clock
     from .control import Control
-    from .controller_server import ControllerServer
+    from .nodes.controller_server import ControllerServer
     from .steering import Pipe
     from .storage.ephemeral import EphemeralDirectory
 
@@ -134,7 +134,7 @@ async def _serve(
         clock = MovableClock()
     server: Server | ControllerServer
     if config.roles == {"controller"}:
-        from .controller_server import ControllerServer  # other servers do not need it
+        from .nodes.controller_server import ControllerServer  # other servers do not need it
 
         server = ControllerServer(config, log_dirs, durable=durable, clock=clock, allow_non_empty=allow_non_empty)
     else:

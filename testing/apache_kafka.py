@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from moldau.server.free_ports import FreePorts
+from moldau.server.processes.free_ports import FreePorts
 from moldau.testing import jvm, requirements
 from moldau.testing.kafka_jars import KAFKA_VERSION
 

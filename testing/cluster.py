@@ -26,7 +26,7 @@ from .server_run import BrokerError
 from .waiting import wait_until
 
 if TYPE_CHECKING:
-    from ..server.members import Member
+    from ..server.processes.members import Member
 
 _TIMEOUT_S = 60.0
 
@@ -113,8 +113,8 @@ class Cluster:
     ) -> None:
         from ..config.sources import load
         from ..log.files import RealFileSystem
-        from ..server.free_ports import FreePorts
-        from ..server.members import format_members, plan
+        from ..server.processes.free_ports import FreePorts
+        from ..server.processes.members import format_members, plan
         from ..server.storage.ephemeral import EphemeralDirectory
 
         settings: dict[str, ConfigValue] = {

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..server.concurrency.clock import MovableClock
 from ..server.concurrency.event_loop import new_event_loop
-from ..server.server import Server, StartError
+from ..server.nodes.server import Server, StartError
 from ..server.steering import Steering, SteeringError
 from .server_run import BrokerError, ServerRun
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class ServerThread(ServerRun):
-    """A :class:`moldau.server.server.Server` in a daemon thread."""
+    """A :class:`moldau.server.nodes.server.Server` in a daemon thread."""
 
     def __init__(
         self,

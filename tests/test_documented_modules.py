@@ -31,6 +31,10 @@ def test_every_module_of_the_server_is_in_its_table_and_no_other() -> None:
     assert modules == {name for name in documented if not name.startswith("handlers/")}
 
 
+def test_the_folder_of_the_server_has_a_dozen_modules_and_otherwise_subpackages() -> None:
+    assert len(list((ROOT / "server").glob("[a-z]*.py"))) <= 12
+
+
 def test_every_package_is_in_the_table_of_layers_and_no_other() -> None:
     packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
     documented = {name.rstrip("/") for name in first_cells("architecture.md") if name.endswith("/")}

@@ -22,7 +22,7 @@ from moldau.server.broker import Broker
 from moldau.server.concurrency.clock import MovableClock
 from moldau.server.concurrency.event_loop import new_event_loop
 from moldau.server.network.listeners import Network
-from moldau.server.server import Server
+from moldau.server.nodes.server import Server
 from moldau.testing.waiting import wait_until_async
 from moldau.testing.wire import WireClient
 

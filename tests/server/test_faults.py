@@ -164,7 +164,7 @@ def test_a_range_is_released_with_its_last_reference(server: RunningServer) -> N
 
 def test_a_shutdown_completes_waiting_fetches(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
     # The grace period is for peers that do not read. If the shutdown waited for it here, the test would fail.
-    monkeypatch.setattr("moldau.server.server.CLOSE_GRACE_SECONDS", 600)
+    monkeypatch.setattr("moldau.server.nodes.server.CLOSE_GRACE_SECONDS", 600)
     server.create_topic("t")
     with server.wire() as consumer:
         consumer.send(fetch_request("t", max_wait_ms=60_000), 12)

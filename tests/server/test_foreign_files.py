@@ -18,7 +18,7 @@ from moldau.log.names import is_leftover, is_partition_file, parse_partition_dir
 from moldau.log.partition_directory import inspect_partition_directory, remove_partition_directory
 from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest
-from moldau.server.server import StartError
+from moldau.server.nodes.server import StartError
 from moldau.server.storage import data_directories
 from moldau.testing import Broker, BrokerError
 from moldau.testing.builders import batch, fetch, produce, values

@@ -69,7 +69,7 @@ def test_no_file_is_opened_to_serve_any_api_after_loading() -> None:
     """Runs in a separate process, because the test process has imported all modules already."""
     program = """
 import importlib, resource
-from moldau.server import server
+from moldau.server.nodes import server
 from moldau.server.requests import dispatch
 from moldau.server.requests.load_ahead import modules_of_requests
 for name in modules_of_requests():
@@ -89,7 +89,7 @@ def test_no_file_is_opened_to_send_a_job_to_a_worker_after_loading() -> None:
     program = """
 import importlib, io, resource, types
 from moldau.log.config import LogConfig
-from moldau.server import server
+from moldau.server.nodes import server
 from moldau.server.concurrency import worker_pipe
 from moldau.server.records.decode_jobs import Prepare
 from moldau.server.requests.load_ahead import modules_of_requests
@@ -128,7 +128,7 @@ import asyncio, sys
 from moldau.cli import serve
 import moldau.server.main
 from moldau.server.concurrency.event_loop import new_event_loop
-from moldau.server.server import Server
+from moldau.server.nodes.server import Server
 
 async def start():
     server = Server(serve.load_config(serve.parse(["--listen", "127.0.0.1:0"]), {}), [sys.argv[1]])

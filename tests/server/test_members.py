@@ -12,10 +12,10 @@ from moldau.config.definition import ConfigError
 from moldau.config.sources import BrokerConfig, StaticValue, load
 from moldau.log.checkpoints import decode_properties
 from moldau.log.memory_files import MemoryFileSystem
-from moldau.server.free_ports import FreePorts
-from moldau.server.members import Member, format_members, plan
+from moldau.server.processes.free_ports import FreePorts
+from moldau.server.processes.members import Member, format_members, plan
+from moldau.server.processes.supervisor import MAX_PAUSE_S, MIN_PAUSE_S, next_pause
 from moldau.server.storage.opening import StorageError
-from moldau.server.supervisor import MAX_PAUSE_S, MIN_PAUSE_S, next_pause
 
 FREE = 40_000
 LISTENERS = "listeners=PLAINTEXT://127.0.0.1:9092"

@@ -25,7 +25,7 @@ from moldau.protocol.messages.control_records import LeaderChangeMessage, Voter
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest
 from moldau.protocol.messages.describe_cluster import DescribeClusterRequest
 from moldau.protocol.uuid import random_uuid, uuid_from_str
-from moldau.server.server import StartError
+from moldau.server.nodes.server import StartError
 from moldau.server.storage.opening import StorageError, open_storage
 from moldau.testing.builders import batch, fetch, produce, values
 from moldau.testing.wire import WireClient

@@ -16,7 +16,7 @@ from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from moldau.server.server import StartError
+from moldau.server.nodes.server import StartError
 from moldau.server.storage.opening import open_storage
 from moldau.testing.builders import batch, fetch, produce, values
 

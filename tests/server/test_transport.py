@@ -19,7 +19,7 @@ from moldau.server.network.connection import FULL, MAX_IN_FLIGHT, MEMORY
 from moldau.server.network.listeners import UnsupportedProtocol
 from moldau.server.network.sending import READ_BYTES
 from moldau.server.network.transport import PIECE_BYTES, PlainTransport, SendFirst, Transport, send_by_reading
-from moldau.server.server import StartError
+from moldau.server.nodes.server import StartError
 from moldau.testing.builders import batch, fetch, fetch_request, produce, produce_request, values
 from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient

@@ -17,16 +17,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ..config.broker_config import Listener, StaticValue
-from ..config.definition import ConfigError
-from ..log.checkpoints import META_PROPERTIES, decode_properties
-from ..protocol.uuid import random_uuid, uuid_to_str
-from .storage.formatting import format_directories
-from .storage.ownership import BROKERS_FOLDER, with_node_id_of
+from ...config.broker_config import Listener, StaticValue
+from ...config.definition import ConfigError
+from ...log.checkpoints import META_PROPERTIES, decode_properties
+from ...protocol.uuid import random_uuid, uuid_to_str
+from ..storage.formatting import format_directories
+from ..storage.ownership import BROKERS_FOLDER, with_node_id_of
 
 if TYPE_CHECKING:
-    from ..config.broker_config import BrokerConfig
-    from ..log.files import FileSystem
+    from ...config.broker_config import BrokerConfig
+    from ...log.files import FileSystem
 
 MAX_BROKERS: Final = 64
 """More processes than this are a mistake: one broker uses one core."""

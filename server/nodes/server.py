@@ -15,19 +15,19 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..config.broker_config import Listener
-from .broker import Broker
+from ...config.broker_config import Listener
+from ..broker import Broker
+from ..requests.dispatch import Dispatcher
+from ..requests.load_ahead import LoadAhead, modules_of_requests
+from ..storage.opening import Storage, StorageError, open_storage
 from .node_server import CLOSE_GRACE_SECONDS, NodeServer, StartError, advertised_address
-from .requests.dispatch import Dispatcher
-from .requests.load_ahead import LoadAhead, modules_of_requests
-from .storage.opening import Storage, StorageError, open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from .cluster.membership import Membership
+    from ..cluster.membership import Membership
+    from ..network.links import Links
     from .controller_listener import ControllerListener
-    from .network.links import Links
 
 __all__ = ["Server", "StartError"]
 
@@ -108,7 +108,7 @@ class Server(NodeServer):
 
     async def _join(self) -> None:
         """Join the cluster of remote controllers."""
-        from .cluster.joining import Joining  # a server with its own controller does not need it
+        from ..cluster.joining import Joining  # a server with its own controller does not need it
 
         assert self._background is not None
         assert self._timers is not None
@@ -133,7 +133,7 @@ class Server(NodeServer):
         self._storage, self._joining = joining.storage, None
 
     async def _wait(self, steps: Coroutine[Any, Any, None]) -> None:
-        from .cluster.membership import MembershipError
+        from ..cluster.membership import MembershipError
 
         try:
             await steps
@@ -147,8 +147,8 @@ class Server(NodeServer):
 
     def _serve_brokers(self, broker: Broker) -> None:
         if self._controller_listener is not None:
-            from ..metadata.quorum import Metadata
-            from .controller_client import LocalController
+            from ...metadata.quorum import Metadata
+            from ..controller_client import LocalController
 
             assert isinstance(broker.metadata, Metadata)
             assert isinstance(broker.controller, LocalController)

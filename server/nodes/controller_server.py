@@ -10,16 +10,16 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from .concurrency.event_loop import EndOfIteration, turns_of
-from .concurrency.file_jobs import FileJobs
-from .concurrency.slices import Slices
-from .controller_client import LocalController
+from ..concurrency.event_loop import EndOfIteration, turns_of
+from ..concurrency.file_jobs import FileJobs
+from ..concurrency.slices import Slices
+from ..controller_client import LocalController
+from ..records.group_commit import GroupCommit
+from ..storage.controller_storage import ControllerStorage, open_controller_storage
+from ..upkeep.metadata_snapshots import MetadataSnapshots
+from ..upkeep.trash import Trash
 from .controller_listener import ControllerListener
 from .node_server import CLOSE_GRACE_SECONDS, NodeServer
-from .records.group_commit import GroupCommit
-from .storage.controller_storage import ControllerStorage, open_controller_storage
-from .upkeep.metadata_snapshots import MetadataSnapshots
-from .upkeep.trash import Trash
 
 _THREADS = 4
 """Maximum number of concurrent file operations."""

@@ -10,23 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from ..metadata.registrations import Endpoint
-from .controller_apis import CONTROLLER_APIS
-from .controller_node import ControllerNode
+from ...metadata.registrations import Endpoint
+from ..controller_apis import CONTROLLER_APIS
+from ..controller_node import ControllerNode
+from ..requests.dispatch import Dispatcher, decode_client_id
+from ..storage.opening import SECURITY_PROTOCOLS
 from .node_server import advertised_address, bind
-from .requests.dispatch import Dispatcher, decode_client_id
-from .storage.opening import SECURITY_PROTOCOLS
 
 if TYPE_CHECKING:
-    from ..config.broker_config import BrokerConfig
-    from ..log.files import FileSystem
-    from ..metadata.quorum import Metadata
-    from .concurrency.background import Background
-    from .concurrency.clock import Clock
-    from .concurrency.slices import Slices
-    from .controller_client import LocalController
-    from .network.frames import FrameHandler
-    from .network.listeners import Network
+    from ...config.broker_config import BrokerConfig
+    from ...log.files import FileSystem
+    from ...metadata.quorum import Metadata
+    from ..concurrency.background import Background
+    from ..concurrency.clock import Clock
+    from ..concurrency.slices import Slices
+    from ..controller_client import LocalController
+    from ..network.frames import FrameHandler
+    from ..network.listeners import Network
 
 _THREADS = 4
 """Maximum number of concurrent reads of snapshots."""

@@ -8,22 +8,22 @@ from collections.abc import Callable, Iterable
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING
 
-from ..config.broker_config import BrokerConfig, Listener
-from ..log.files import FileSystem, RealFileSystem
-from .concurrency.background import Background
-from .concurrency.clock import Clock, wall_clock
-from .concurrency.event_loop import turns_of
-from .concurrency.timers import TimerWheel
-from .network.listeners import Network, UnsupportedProtocol
-from .network.transport import TRANSPORTS
-from .storage.opening import StorageError
+from ...config.broker_config import BrokerConfig, Listener
+from ...log.files import FileSystem, RealFileSystem
+from ..concurrency.background import Background
+from ..concurrency.clock import Clock, wall_clock
+from ..concurrency.event_loop import turns_of
+from ..concurrency.timers import TimerWheel
+from ..network.listeners import Network, UnsupportedProtocol
+from ..network.transport import TRANSPORTS
+from ..storage.opening import StorageError
 
 if TYPE_CHECKING:
     import asyncio
     from typing import Protocol, TypeVar
 
-    from .network.frames import FrameHandler
-    from .network.listeners import Listener as BoundListener
+    from ..network.frames import FrameHandler
+    from ..network.listeners import Listener as BoundListener
 
     class _Abandoned(Protocol):
         def abandon(self) -> None: ...
