@@ -13,7 +13,7 @@ from ..server.storage.opening import StorageError
 from .failure import Failure
 
 
-@click.command()
+@click.command("format", short_help="Format the log directories of a broker or a controller.")
 @click.option("--cluster-id", metavar="ID", required=True, help="The id of the cluster.")
 @click.option("--config", metavar="FILE", required=True, help="The settings of the node: node.id and log.dirs.")
 def command(cluster_id: str, config: str) -> None:

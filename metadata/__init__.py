@@ -8,6 +8,7 @@ The interface is `quorum.Metadata`. The modules, lower layers first:
     create_topics, delete_topics, ...               one module per request: state and request to an Outcome
     batches, checkpoint, quorum_state, metadata_log the files, in KRaft's formats
     committed, controller, registration             the committed image; deciding and appending; this node
+    sessions, observer_reads                        brokers of other processes: their sessions, what they may fetch
     observer, lifecycle                             a broker of remote controllers: its requests, their responses
     log_copy, difference, followed                  its copy of the log, and the image of what is committed
     broker_metadata, quorum                         what a broker uses; opens and closes the parts of a combined node

@@ -13,7 +13,7 @@
 What happens during that time (`ready`, `begin_shutdown`, a failed directory) makes the next one due with the response.
 
 A broker epoch is one life of a broker. If the controller has removed the registration, the broker registers again with
-the same incarnation. If another process has registered with the same node.id, the broker must not go on.
+the same incarnation. If another process has registered with the same node.id, the broker must stop.
 
 This module uses no sockets and no clock: `now_ms` is monotonic.
 """

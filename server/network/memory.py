@@ -134,7 +134,7 @@ class MemoryBudget:
     def keep(self, holder: Holder) -> int:
         """Assign the memory of ``holder`` to a request being served. Returns its bytes, counted until `release_kept`.
 
-        Such a request ends by itself. So its memory has no holder that could be the oldest or stalled.
+        Such a request ends without further input. So its memory has no holder that could be the oldest or stalled.
         """
         held = self._remove(holder)
         self._large.used += held

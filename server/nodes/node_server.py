@@ -94,7 +94,7 @@ class NodeServer:
         return self._network
 
     def _new_network(self, loop: asyncio.AbstractEventLoop, handler: FrameHandler) -> Network:
-        """A network with limits of its own."""
+        """A network with its own limits."""
         config = self.config
         assert self._timers is not None
         assert self._background is not None

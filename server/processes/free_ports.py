@@ -1,8 +1,8 @@
 """Free TCP ports for servers that are started later, in other processes.
 
-Between the choice of a port and the start of its server, another process may be given the port. On Linux, a socket that
-is bound and does not listen prevents that: the kernel gives the port to no one who asks for any port, and a server with
-SO_REUSEADDR can still listen on it, as often as it is restarted.
+After a port was chosen and before its server listens, the kernel may assign the port to another process. On Linux, a
+socket that is bound but does not listen prevents that: the kernel does not assign its port to a socket that requests
+any free port. A server with SO_REUSEADDR can still listen on it, also after restarts.
 """
 
 from __future__ import annotations
@@ -42,6 +42,6 @@ class FreePorts:
         return port  # the server reports why it cannot listen
 
     def close(self) -> None:
-        """Other processes may be given the ports from now on."""
+        """Release the ports: the kernel may assign them to other processes."""
         while self._reserved:
             self._reserved.pop().close()

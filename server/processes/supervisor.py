@@ -1,15 +1,16 @@
 """`moldau serve --brokers N`: starts the broker processes, restarts those that end, and stops them in order.
 
 The parent process serves nothing itself. It starts all brokers in parallel and prints one line when all of them are
-ready. A broker that ends is started again, after a pause that grows with each short run. At shutdown the brokers stop
-first, in parallel, and the broker with the controller last: until then the others can hand over their leaderships.
+ready. A broker that ends is started again, after a pause that grows with each short run. At shutdown the brokers
+without the controller stop first, in parallel, while the controller can still move their leaderships. The broker with
+the controller stops last.
 
-The standard input of each broker is a pipe that only the parent holds. When the parent ends, in whatever way, the pipe
-closes, and the broker shuts down. The brokers are in process groups of their own, so that Ctrl-C in a terminal reaches
-only the parent.
+The standard input of each broker is a pipe that only the parent holds. When the parent ends, even by SIGKILL, the pipe
+closes, and the broker shuts down. Each broker has its own process group, so that Ctrl-C in a terminal reaches only the
+parent.
 
-A broker that ends before it has ever been ready has a reason that a restart does not remove, such as an address in use.
-It has logged the reason; the parent stops the others and fails.
+If a broker exits before it was ready for the first time, a restart would not help: an address is in use, for example.
+The broker has logged the reason; the parent stops the others and fails.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ SIGNALS = [
     *("SIGXCPU", "SIGTRAP", "SIGSYS", "SIGIO", "SIGRTMIN", "SIGRTMAX"),
     *(["SIGPWR", "SIGSTKFLT", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL"] if sys.platform == "linux" else []),
 ]
-only_linux = pytest.mark.skipif(sys.platform != "linux", reason="other systems' faults are left alone")
+only_linux = pytest.mark.skipif(sys.platform != "linux", reason="these signals of faults are handled on Linux only")
 
 
 def environment() -> dict[str, str]:

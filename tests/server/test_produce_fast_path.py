@@ -257,7 +257,7 @@ def test_requests_that_arrive_together_need_one_write(make_server: MakeServer, t
     server = make_server(file_system=files)
     server.create_topic("t")
     with server.wire() as wire:
-        produce(wire, "t", batch(b"the first goes the long way"))
+        produce(wire, "t", batch(b"the first takes the slow path"))
         one = batch(b"x" * 50)
         files.writes.clear()
         header = RequestHeader(request_api_key=ApiKey.PRODUCE, request_api_version=9, client_id="moldau-testing")
