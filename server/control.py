@@ -16,6 +16,7 @@ import ipaddress
 import json
 import logging
 import threading
+from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
@@ -28,8 +29,6 @@ from .requests.request_json import with_decoded
 from .steering import Steering, SteeringError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from .broker import Broker
     from .network.listeners import Network
 
@@ -37,11 +36,29 @@ logger = logging.getLogger(__name__)
 
 _MAX_BODY_BYTES: Final = 1 << 20
 _DEFAULT_TIMEOUT_MS: Final = 30_000
-# The commands of `steering` that are not resources here.
-_COMMANDS: Final = (
-    "wait_group_stable", "wait_lag_zero", "expire_member", "expire_transaction", "roll", "delete_old_segments",
-    "set_clock", "compact",
-)  # fmt: skip
+_TEXT: Final = {"type": "string"}
+_NUMBER: Final = {"type": "integer"}
+_TIMEOUT_MS: Final = {"timeout_ms": {**_NUMBER, "default": _DEFAULT_TIMEOUT_MS}}
+_COMMANDS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
+    "wait_group_stable": (
+        "Wait until a group is stable, with this number of members if it is given",
+        {"group": _TEXT, "members": {"type": ["integer", "null"], "default": None}, **_TIMEOUT_MS},
+    ),
+    "wait_lag_zero": (
+        "Wait until a group has committed all records of a topic",
+        {"group": _TEXT, "topic": _TEXT, **_TIMEOUT_MS},
+    ),
+    "expire_member": ("Remove a member from its group", {"group": _TEXT, "member": _TEXT}),
+    "expire_transaction": ("Abort a transaction", {"transactional_id": _TEXT, **_TIMEOUT_MS}),
+    "roll": ("Start a new segment of a partition", {"topic": _TEXT, "partition": _NUMBER}),
+    "delete_old_segments": ("Apply retention to all partitions", {}),
+    "set_clock": (
+        "Set how far the server's clock is ahead of the machine's",
+        {"ahead_ms": {**_NUMBER, "description": "milliseconds; 0 is the machine's time"}},
+    ),
+    "compact": ("Compact all partitions of a topic", {"topic": _TEXT, **_TIMEOUT_MS}),
+}
+"""The commands of `steering` that are not resources here: what they do, and the schemas of their arguments."""
 
 
 class ControlError(ValueError):
@@ -150,7 +167,7 @@ class _Handler(BaseHTTPRequestHandler):
                 found = self._do("requests", since=since, wait=timeout_ms > 0, timeout_ms=timeout_ms)
                 return {"next": found["next"], "requests": [with_decoded(each) for each in found["requests"]]}
             case "POST", "commands", name if name in _COMMANDS:
-                return self._done(name, **self._body())
+                return self._done(name, **_arguments(name, self._body()))
         raise _BadRequestError(HTTPStatus.NOT_FOUND, f"there is no {method} {url.path}; see /openapi.json")
 
     def _done(self, name: str, **arguments: Any) -> dict[str, Any]:
@@ -158,13 +175,8 @@ class _Handler(BaseHTTPRequestHandler):
         return {}
 
     def _do(self, name: str, **arguments: Any) -> Any:
-        command = {"timeout_ms": _DEFAULT_TIMEOUT_MS, "members": None, **arguments, "do": name}
-        try:
-            return asyncio.run_coroutine_threadsafe(
-                self.server.steering.perform(command), self.server.broker_loop
-            ).result()
-        except (KeyError, TypeError, AttributeError) as error:
-            raise _BadRequestError(HTTPStatus.BAD_REQUEST, f"the arguments are not valid: {error!r}") from error
+        command = {**arguments, "do": name}
+        return asyncio.run_coroutine_threadsafe(self.server.steering.perform(command), self.server.broker_loop).result()
 
     def _body(self) -> dict[str, Any]:
         if self.headers.get_content_type() != "application/json":
@@ -206,6 +218,27 @@ def _integer(name: str, text: str) -> int:
     return int(text)
 
 
+_TYPES: Final[Mapping[str, type]] = {"string": str, "integer": int, "null": type(None)}
+
+
+def _arguments(command: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a command, of which those that are missing have their defaults."""
+    schemas = _COMMANDS[command][1]
+    found = {name: schema["default"] for name, schema in schemas.items() if "default" in schema} | dict(body)
+    if found.keys() != schemas.keys():
+        raise _BadRequestError(
+            HTTPStatus.BAD_REQUEST, f"the arguments of {command} are {', '.join(schemas) or 'none'}, not {[*body]}"
+        )
+    for name, value in found.items():
+        expected = schemas[name]["type"]
+        names = expected if isinstance(expected, list) else [expected]
+        if not isinstance(value, tuple(_TYPES[each] for each in names)) or isinstance(value, bool):
+            raise _BadRequestError(
+                HTTPStatus.BAD_REQUEST, f"the argument {name} of {command} is a value of type {names[0]}, not {value!r}"
+            )
+    return found
+
+
 def _named(fault: Mapping[str, Any]) -> dict[str, Any]:
     """A fault with numbers for the names of APIs and errors."""
     numbered = dict(fault)
@@ -242,8 +275,6 @@ def _operation(summary: str, body: dict[str, Any] | None = None, parameters: tup
     return described
 
 
-_TEXT: Final = {"type": "string"}
-_NUMBER: Final = {"type": "integer"}
 _FAULT: Final = {
     "type": "object",
     "required": ["kind"],
@@ -265,7 +296,7 @@ _FAULT: Final = {
         "group": {**_TEXT, "description": "a group or transactional ID; required for move coordinator"},
         "skip": {**_NUMBER, "description": "how many matching requests are not affected at first"},
         "times": {**_NUMBER, "description": "how many are affected then; all if it is missing"},
-        "probability": {"type": "number"},
+        "probability": {"type": "number", "minimum": 0, "maximum": 1},
         "seed": _NUMBER,
     },
 }
@@ -289,18 +320,19 @@ OPENAPI: Final[dict[str, Any]] = {
                 parameters=("since", "timeout_ms"),
             )
         },
-        "/commands/{command}": {
-            "post": {
-                **_operation("Run a command of a test; the response is sent when it is done", {"type": "object"}),
-                "parameters": [
+        **{
+            f"/commands/{name}": {
+                "post": _operation(
+                    f"{summary}; the response is sent when it is done",
                     {
-                        "name": "command",
-                        "in": "path",
-                        "required": True,
-                        "schema": {"type": "string", "enum": [*_COMMANDS]},
-                    }
-                ],
+                        "type": "object",
+                        "required": [each for each, schema in schemas.items() if "default" not in schema],
+                        "properties": schemas,
+                        "additionalProperties": False,
+                    },
+                )
             }
+            for name, (summary, schemas) in _COMMANDS.items()
         },
     },
 }

@@ -94,22 +94,21 @@ class Fault:
             self.kind = Kind(given.pop("kind"))
             api = given.pop("api", None)
             self.api = None if api is None else ApiKey(api)
-            versions = given.pop("versions", None)
-            self.versions = None if versions is None else range(versions[0], versions[1] + 1)
+            self.versions = _versions(given.pop("versions", None))
             self.error = ErrorCode(given.pop("error", ErrorCode.UNKNOWN_SERVER_ERROR))
             self.highest, self.features = _capped(given.pop("highest", {}))
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise FaultError(f"not a fault: {error}") from error
-        self.client_id: str | None = given.pop("client_id", None)
-        self.topic: str | None = given.pop("topic", None)
-        self.partition: int | None = given.pop("partition", None)
-        self.group: str | None = given.pop("group", None)
-        self.milliseconds: int = given.pop("milliseconds", 0)
-        self.address: tuple[str, int] = (given.pop("host", ""), given.pop("port", 0))
-        self._skip: int = given.pop("skip", 0)
-        self._times: int | None = given.pop("times", None)
-        self._probability: float | None = given.pop("probability", None)
-        self._random = Random(given.pop("seed", 0))
+        self.client_id = _text(given, "client_id")
+        self.topic = _text(given, "topic")
+        self.partition = _integer(given, "partition")
+        self.group = _text(given, "group")
+        self.milliseconds = _integer(given, "milliseconds") or 0
+        self.address = (_text(given, "host") or "", _integer(given, "port") or 0)
+        self._skip = _integer(given, "skip") or 0
+        self._times = _integer(given, "times")
+        self._probability = _probability(given)
+        self._random = Random(_integer(given, "seed") or 0)
         self._topic_id_of = topic_id_of
         # For MOVE_COORDINATOR: client IDs. A lookup counts after the first error, because clients also look up without.
         self._have_failed: set[str] = set()
@@ -191,6 +190,38 @@ class Fault:
             isinstance(value, list) and self.topic in value
             for value in (getattr(request, name, None) for name in ("topic_names", "topics"))
         )
+
+
+def _text(given: dict[str, Any], name: str) -> str | None:
+    value = given.pop(name, None)
+    if value is not None and not isinstance(value, str):
+        raise FaultError(f"not a fault: {name} is a string, not {value!r}")
+    return value
+
+
+def _integer(given: dict[str, Any], name: str) -> int | None:
+    value = given.pop(name, None)
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+        raise FaultError(f"not a fault: {name} is an integer of at least 0, not {value!r}")
+    return value
+
+
+def _probability(given: dict[str, Any]) -> float | None:
+    value = given.pop("probability", None)
+    if value is None:
+        return None
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= 1:
+        raise FaultError(f"not a fault: a probability is a number from 0 to 1, not {value!r}")
+    return value
+
+
+def _versions(pair: Any) -> range | None:
+    if pair is None:
+        return None
+    lowest, highest = pair
+    if lowest > highest:
+        raise ValueError(f"versions are the lowest and the highest, not {pair!r}")
+    return range(lowest, highest + 1)
 
 
 def _capped(highest: object) -> tuple[Mapping[int, int], frozenset[str] | None]:

@@ -130,10 +130,25 @@ def test_a_command(served: Served) -> None:
     assert served.ask("POST", "/commands/wait_group_stable", waiting)[0] == 409
 
 
-def test_the_description_names_every_path(served: Served) -> None:
+def test_the_description_names_every_path_and_the_arguments_of_commands(served: Served) -> None:
     status, answer = served.ask("GET", "/openapi.json")
     assert (status, answer["openapi"]) == (200, "3.1.0")
-    assert set(answer["paths"]) == {"/faults", "/faults/{fault}", "/requests", "/commands/{command}"}
+    commands = {path: each for path, each in answer["paths"].items() if path.startswith("/commands/")}
+    assert answer["paths"].keys() - commands.keys() == {"/faults", "/faults/{fault}", "/requests"}
+    assert len(commands) == 8
+    for path, each in commands.items():
+        schema = each["post"]["requestBody"]["content"]["application/json"]["schema"]
+        assert set(schema["required"]) <= schema["properties"].keys()
+        # No command has an argument of this name, so that each rejection names those that it has.
+        status, rejected = served.ask("POST", path, {"color": "red"})
+        assert (status, all(name in rejected["error"] for name in schema["properties"])) == (400, True), rejected
+
+
+def test_commands_without_optional_arguments(served: Served) -> None:
+    assert served.ask("POST", "/commands/set_clock", {"ahead_ms": 1000}) == (200, {})
+    assert served.ask("POST", "/commands/set_clock", {"ahead_ms": 0}) == (200, {})
+    assert served.ask("POST", "/commands/delete_old_segments") == (200, {})
+    assert served.ask("POST", "/commands/compact", {"topic": "orders"})[0] == 409  # its cleanup.policy is delete
 
 
 @pytest.mark.parametrize(
@@ -147,7 +162,9 @@ def test_the_description_names_every_path(served: Served) -> None:
         ("POST", "/faults", {"kind": "error", "api": "Bake"}, {}, 400, "no API 'Bake'"),
         ("POST", "/faults", {"kind": "error", "error": "TIRED"}, {}, 400, "no error 'TIRED'"),
         ("POST", "/faults", {"kind": "delay"}, {"Content-Type": "text/plain"}, 415, "application/json"),
-        ("POST", "/commands/roll", {}, {}, 400, "arguments"),
+        ("POST", "/commands/roll", {}, {}, 400, "the arguments of roll are topic, partition, not []"),
+        ("POST", "/commands/roll", {"topic": "orders", "partition": "0"}, {}, 400, "type integer, not '0'"),
+        ("POST", "/commands/set_clock", {"ahead_ms": True}, {}, 400, "type integer, not True"),
         ("GET", "/faults/one", None, {}, 400, "must be a number"),
         ("GET", "/requests?since=-1", None, {}, 400, "must be a number"),
         ("GET", "/requests", None, {"Host": "evil.example:80"}, 403, "evil.example"),
@@ -157,6 +174,17 @@ def test_the_description_names_every_path(served: Served) -> None:
         ("POST", "/faults", {"kind": "cap versions", "highest": [1]}, {}, 409, "not a fault"),
         ("POST", "/faults", {"kind": "move coordinator"}, {}, 409, "name it as the group"),
         ("POST", "/faults", {"kind": "stale metadata", "api": "Fetch"}, {}, 409, "of Metadata only"),
+        ("POST", "/faults", {"kind": "delay", "milliseconds": "100"}, {}, 409, "milliseconds is an integer"),
+        ("POST", "/faults", {"kind": "delay", "milliseconds": -1}, {}, 409, "milliseconds is an integer"),
+        ("POST", "/faults", {"kind": "error", "times": "2"}, {}, 409, "times is an integer"),
+        ("POST", "/faults", {"kind": "error", "skip": True}, {}, 409, "skip is an integer"),
+        ("POST", "/faults", {"kind": "error", "seed": [1]}, {}, 409, "seed is an integer"),
+        ("POST", "/faults", {"kind": "error", "topic": 7}, {}, 409, "topic is a string"),
+        ("POST", "/faults", {"kind": "error", "probability": "0.5"}, {}, 409, "probability is a number from 0 to 1"),
+        ("POST", "/faults", {"kind": "error", "probability": 50}, {}, 409, "probability is a number from 0 to 1"),
+        ("POST", "/faults", {"kind": "error", "versions": 3}, {}, 409, "not a fault"),
+        ("POST", "/faults", {"kind": "error", "versions": [9, 3]}, {}, 409, "versions are the lowest and the highest"),
+        ("POST", "/faults", {"kind": "advertise", "host": "a", "port": "1"}, {}, 409, "port is an integer"),
     ],
 )
 def test_invalid_requests_are_rejected(
