@@ -27,7 +27,7 @@ _INPUT = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 class _Unusable(Failure):
-    """The server cannot be tested."""
+    """The server cannot be tested, or a file is not a report."""
 
     exit_code = EXIT_UNUSABLE
 
@@ -253,7 +253,8 @@ def explain(identifier: str, as_json: bool) -> int:
 @click.argument("after", type=_INPUT)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def compare(before: Path, after: Path, as_json: bool) -> int:
-    """Show the cases whose verdict differs. The exit code is 1 if AFTER has a failure that BEFORE does not have.
+    """Show the cases whose verdict differs. The exit code is 1 if AFTER has a failure that BEFORE does not have, and 2
+    if a file is not a report.
 
     \b
     Examples:
@@ -265,7 +266,7 @@ def compare(before: Path, after: Path, as_json: bool) -> int:
     try:
         found = list(comparison.differences(json_report.read(before), json_report.read(after)))
     except ValueError as error:
-        raise Failure(str(error)) from error
+        raise _Unusable(str(error)) from error
     if as_json:
         print_json([each._asdict() for each in found])
     elif found:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..conformance.client.runner import Result
 
 EXIT_FAILED = 1
+EXIT_INCONCLUSIVE = 2
 EXIT_INTERRUPTED = 130
 _SHOWN = 300
 
@@ -59,7 +60,11 @@ def command(
       moldau conformance-client --explain produce.lost-response.disconnect
 
     \b
-    Exit codes: 0 no scenario failed, 1 a scenario failed, 130 interrupted.
+    Exit codes:
+      0    no scenario failed
+      1    a scenario failed
+      2    a scenario is inconclusive: the adapter does not start, or its answers are not valid
+      130  interrupted; the results have been written
     """
     from ..conformance.client.runner import Runner, to_json
     from ..conformance.client.scenario import all_scenarios, select
@@ -75,6 +80,9 @@ def command(
     for identifier in ids:
         if not select((identifier,)):
             raise click.UsageError(f"There is no scenario {identifier!r}.{did_you_mean(identifier, all_scenarios())}")
+    if json_file is not None and not json_file.parent.is_dir():
+        # Before a run of minutes whose results could not be written.
+        raise click.UsageError(f"{json_file} cannot be written: the folder {json_file.parent} does not exist")
     scenarios = select(ids)
     program = list(adapter) or [sys.executable, "-m", "moldau.testing.clients.adapter", str(client)]
     shown = _Progress(len(scenarios))
@@ -96,7 +104,10 @@ def command(
         print("\n--json FILE writes what the client sent in each failed scenario; --explain ID describes a scenario.")
     if runner.interrupted:
         return EXIT_INTERRUPTED
-    return EXIT_FAILED if any(result.verdict is Verdict.FAILED for result in results) else 0
+    verdicts = {result.verdict for result in results}
+    if Verdict.FAILED in verdicts:
+        return EXIT_FAILED
+    return EXIT_INCONCLUSIVE if Verdict.INCONCLUSIVE in verdicts else 0
 
 
 def _explain(identifier: str) -> int:

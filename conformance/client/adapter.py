@@ -26,6 +26,7 @@ client and closes it at its end.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import subprocess
@@ -137,7 +138,8 @@ class Adapter:
             process.wait()
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
-                    pipe.close()
+                    with contextlib.suppress(BrokenPipeError):  # of a job that the program did not read
+                        pipe.close()
 
     def __enter__(self) -> Self:
         return self

@@ -99,5 +99,7 @@ def read(path: Path) -> Report:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         return Report(data["server"], {case["id"]: case for case in data["cases"]})
-    except (ValueError, KeyError, TypeError) as error:
+    except KeyError as error:
+        raise ValueError(f"{path} is not a JSON report of `moldau conformance`: it has no {error}") from error
+    except (ValueError, TypeError) as error:
         raise ValueError(f"{path} is not a JSON report of `moldau conformance`: {error}") from error

@@ -9,6 +9,7 @@ to hang.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -32,6 +33,10 @@ def main(defect: str, started: str | None = None) -> None:
         if defect == "hangs":
             if started is not None:
                 Path(started).touch()
+            time.sleep(600)
+        if defect == "closes":
+            os.close(sys.stdin.fileno())
+            print(json.dumps({"id": job["id"], "acknowledged": []}), flush=True)
             time.sleep(600)
         if defect == "garbage":
             print("this is not JSON", flush=True)

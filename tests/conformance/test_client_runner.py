@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from moldau.conformance.client.adapter import Adapter
 from moldau.conformance.client.runner import Result, Runner, to_json
 from moldau.conformance.client.scenario import all_scenarios, scenario, select
 from moldau.conformance.client.scene import Scene
-from moldau.conformance.outcome import Verdict
+from moldau.conformance.outcome import MismatchError, Verdict
 from moldau.testing.waiting import wait_until
 
 # By its path: an installed package has no tests.
@@ -95,6 +96,14 @@ def test_a_program_that_does_not_exist_is_inconclusive() -> None:
     assert "cannot be started: No such file" in result.reason
 
 
+def test_an_adapter_that_reads_no_more_is_named() -> None:
+    """The job that cannot be written remains in the buffer of the pipe, which is closed when the adapter is killed."""
+    with Adapter([*NAIVE_CLIENT, "closes"]) as adapter:
+        assert adapter.do("produce", 60.0) == {"id": 1, "acknowledged": []}
+        with pytest.raises(MismatchError, match="the adapter ended"):
+            adapter.do("produce", 60.0)
+
+
 def test_a_scenario_without_an_explanation_is_rejected() -> None:
     def body(s: Scene) -> None:
         """Broker: nothing."""
@@ -123,6 +132,21 @@ def test_the_command(tmp_path: Path) -> None:
     done = subprocess.run([*command, "produce.normel", *adapter], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "Did you mean" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "out", "err"),
+    [
+        (("--", "/no/such/program"), "the adapter /no/such/program cannot be started", ""),
+        (("--", *NAIVE_CLIENT, "garbage"), "is not valid", ""),
+        (("--json", "no/such/folder/report.json", "--", *NAIVE_CLIENT, "none"), "", "the folder no/such/folder"),
+    ],
+    ids=["no program", "garbage", "no folder"],
+)
+def test_the_exit_code_if_the_client_cannot_be_tested(arguments: tuple[str, ...], out: str, err: str) -> None:
+    command = [sys.executable, "-m", "moldau", "conformance-client", "--scenario", "produce.normal.plain", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, out in done.stdout, err in done.stderr) == (2, True, True), done
 
 
 def test_ctrl_c_ends_a_client_that_hangs_and_the_report_is_written(tmp_path: Path) -> None:

@@ -259,3 +259,6 @@ def test_the_command_compares_reports(tmp_path: Path, capsys: pytest.CaptureFixt
     assert json.loads(out) == [{"id": "produce.b", "before": "passed", "after": "failed"}]
     (tmp_path / "after").write_bytes((tmp_path / "before").read_bytes())
     assert command() == (0, "no differences\n")
+    for other in ("not JSON", '{"client": "java", "cases": []}'):
+        (tmp_path / "after").write_text(other)
+        assert command() == (2, "")
