@@ -74,6 +74,7 @@ class Check:
         self._groups: list[str] = []
         self._coordinators: dict[tuple[str, int], Connection] = {}
         self._brokers: dict[int, Connection] = {}
+        self._ready: dict[str, tuple[Topic, int]] = {}
         self._at_end: list[Callable[[Connection], object]] = []
         self._names = 0
         self._in_setup = 0
@@ -149,6 +150,9 @@ class Check:
         connection = self.wire if here else self.connect(address=address)
         with self.setup(f"waiting for the coordinator of {key}"):
             self.until(lambda: self._has_loaded(key, kind, connection), f"that the coordinator of {key} has loaded")
+            if connection is not self.wire:
+                for topic, partitions in self._ready.values():
+                    self._await_topic(topic.name, partitions, connection, topic.topic_id)
         self._coordinators[key, kind] = connection
         return connection
 
@@ -240,14 +244,8 @@ class Check:
             return self.topic_ready(topic, created)
 
     def topic_ready(self, topic: str, partitions: int = 1) -> Topic:
-        """Wait until a topic has this many partitions with leaders."""
+        """Wait until a topic has this many partitions with leaders, and the coordinators know it."""
         version = self.version(ApiKey.METADATA, 12)
-
-        def is_known() -> Topic | None:
-            request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=version < 4)
-            (found,) = self.call(request, version).topics
-            complete = not found.error_code and len(found.partitions) == partitions
-            return Topic(topic, found.topic_id) if complete else None
 
         def has_leaders() -> bool:
             for connection, indexes in self._leaders(topic, partitions, version).items():
@@ -259,9 +257,25 @@ class Check:
             return True
 
         with self.setup(f"waiting for the topic {topic}"):
-            found = self.until(is_known, f"{partitions} partitions of {topic} in Metadata")
+            found = self._await_topic(topic, partitions, self.wire)
             self.until(has_leaders, f"leaders of the partitions of {topic}")
+            # Other brokers may learn of the topic later, and coordinators check the topics of offsets.
+            for connection in {each for each in self._coordinators.values() if each is not self.wire}:
+                self._await_topic(topic, partitions, connection, found.topic_id)
+            self._ready[topic] = found, partitions
             return found
+
+    def _await_topic(self, topic: str, partitions: int, connection: Connection, topic_id: bytes | None = None) -> Topic:
+        """Wait until a broker knows this many partitions of a topic, which may have been created again."""
+        version = self.version(ApiKey.METADATA, 12)
+
+        def known() -> Topic | None:
+            request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=version < 4)
+            (found,) = self.call(request, version, to=connection).topics
+            complete = not found.error_code and len(found.partitions) == partitions
+            return Topic(topic, found.topic_id) if complete and topic_id in (None, found.topic_id) else None
+
+        return self.until(known, f"{partitions} partitions of {topic} in Metadata")
 
     def _leaders(self, topic: str, partitions: int, version: int) -> dict[Connection, list[int]]:
         """The partitions by the connection to their leader; `version` is that of Metadata."""
@@ -285,6 +299,7 @@ class Check:
 
     def delete_topic(self, topic: Topic) -> None:
         """Delete a topic, as a step of the setup."""
+        self._ready.pop(topic.name, None)
         version = self.version(ApiKey.DELETE_TOPICS)
         request = DeleteTopicsRequest(timeout_ms=_TIMEOUT_MS)
         if version >= 6:

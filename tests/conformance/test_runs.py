@@ -24,6 +24,7 @@ from moldau.conformance.outcome import Result, Verdict
 from moldau.conformance.runner import Runner
 from moldau.conformance.target import Target
 from moldau.protocol.api import ApiKey
+from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.protocol.schema import Response
 from moldau.testing import Broker
@@ -265,6 +266,44 @@ def run(broker: Broker, body: Any, **fields: Any) -> Result:
     target.describe()
     (result,) = Runner(target).run([sample("area.case", body, **fields)])
     return result
+
+
+@pytest.mark.parametrize("coordinator_first", [True, False])
+def test_a_coordinator_on_another_broker_knows_the_topic(broker: Broker, proxy: Proxy, coordinator_first: bool) -> None:
+    """The proxy is the other broker: it learns of the topic later than the broker that creates it."""
+    target = Target(broker.bootstrap_servers)
+    target.describe()
+    other = target.node_id + 1
+    unknown = 3
+
+    def changed(api: ApiKey, response: Response) -> None:
+        nonlocal unknown
+        if api is ApiKey.FIND_COORDINATOR:
+            response.coordinators[0].node_id = other  # type: ignore[attr-defined]
+        if api is ApiKey.METADATA and unknown:
+            unknown -= 1
+            response.topics[0].error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # type: ignore[attr-defined]
+
+    def finds(api: ApiKey, response: Response) -> None:
+        if api is ApiKey.FIND_COORDINATOR:
+            changed(api, response)
+
+    proxy.change = changed
+    with Proxy(broker.bootstrap_servers) as first:
+        first.change = finds
+        target.address = first.address
+        target.brokers = {target.node_id: first.address, other: proxy.address}
+
+        def body(c: Check) -> None:
+            group = c.group()
+            if coordinator_first:
+                c.coordinator(group)
+            c.topic()
+            c.coordinator(group)
+            c.equal(unknown, 0, "responses without the topic")
+
+        (result,) = Runner(target).run([sample("area.case", body)])
+    assert result.verdict is Verdict.PASSED, result.reason
 
 
 def test_an_exception_in_a_case_is_a_failure(broker: Broker) -> None:
