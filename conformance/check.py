@@ -215,12 +215,7 @@ class Check:
             replication_factor=1,
             configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
         )
-        if len(self.target.brokers) > 1:
-            wanted.num_partitions = wanted.replication_factor = -1
-            wanted.assignments = [
-                CreatableReplicaAssignment(partition_index=index, broker_ids=[self.target.node_id])
-                for index in range(partitions)
-            ]
+        self.led_here(wanted)
         with self.setup(f"creating the topic {topic}"):
             answer = self.call(CreateTopicsRequest(topics=[wanted], timeout_ms=_TIMEOUT_MS))
             (created,) = answer.topics
@@ -228,6 +223,16 @@ class Check:
                 message = f" ({created.error_message})" if created.error_message else ""
                 raise InconclusiveError(f"the topic {topic} was not created: {code(created.error_code)}{message}")
             return self.topic_ready(topic, partitions)
+
+    def led_here(self, wanted: CreatableTopic) -> CreatableTopic:
+        """Assign the partitions of a topic to the broker at the address, if there are several; returns the topic."""
+        if len(self.target.brokers) > 1:
+            wanted.assignments = [
+                CreatableReplicaAssignment(partition_index=index, broker_ids=[self.target.node_id])
+                for index in range(wanted.num_partitions)
+            ]
+            wanted.num_partitions = wanted.replication_factor = -1
+        return wanted
 
     def _auto_created(self, topic: str, partitions: int) -> Topic:
         """A topic that Metadata creates, as the server does not have CreateTopics; it may have more partitions."""

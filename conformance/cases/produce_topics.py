@@ -129,7 +129,7 @@ def new_topic(c: Check) -> None:
     """
     name = c.topic_name()
     with c.setup("creating a topic"):
-        wanted = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+        wanted = c.led_here(CreatableTopic(name=name, num_partitions=1, replication_factor=1))
         (created,) = c.call(CreateTopicsRequest(topics=[wanted], timeout_ms=30_000)).topics
         c.error(created.error_code, ErrorCode.NONE, "CreateTopics error_code")
     version = c.version(ApiKey.PRODUCE, 12)

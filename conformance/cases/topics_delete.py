@@ -254,7 +254,7 @@ def create_again(c: Check) -> None:
     (deleted,) = t.delete(c, first.name)
     c.error(deleted.error_code, ErrorCode.NONE, "DeleteTopics error_code")
     t.until_missing(c, first.name)
-    created = t.create(c, t.creatable(first.name))[first.name]
+    created = t.create(c, c.led_here(t.creatable(first.name)))[first.name]
     c.error(created.error_code, ErrorCode.NONE, "CreateTopics error_code")
     second = c.topic_ready(first.name)
     c.true(

@@ -25,6 +25,7 @@ from moldau.conformance.runner import Runner
 from moldau.conformance.target import Target
 from moldau.protocol.api import ApiKey
 from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.create_topics import CreatableTopic
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.protocol.schema import Response
 from moldau.testing import Broker
@@ -303,6 +304,22 @@ def test_a_coordinator_on_another_broker_knows_the_topic(broker: Broker, proxy: 
             c.equal(unknown, 0, "responses without the topic")
 
         (result,) = Runner(target).run([sample("area.case", body)])
+    assert result.verdict is Verdict.PASSED, result.reason
+
+
+def test_a_topic_is_led_by_the_broker_under_test(broker: Broker) -> None:
+    """Without an assignment, one of several brokers would be its leader."""
+    target = Target(broker.bootstrap_servers)
+    target.describe()
+    target.brokers = {target.node_id: target.address, target.node_id + 1: "127.0.0.1:9"}
+
+    def body(c: Check) -> None:
+        wanted = c.led_here(CreatableTopic(name="t", num_partitions=2, replication_factor=1))
+        c.equal((wanted.num_partitions, wanted.replication_factor), (-1, -1), "counts")
+        placed = [(each.partition_index, each.broker_ids) for each in wanted.assignments]
+        c.equal(placed, [(0, [target.node_id]), (1, [target.node_id])], "assignments")
+
+    (result,) = Runner(target).run([sample("area.case", body)])
     assert result.verdict is Verdict.PASSED, result.reason
 
 
