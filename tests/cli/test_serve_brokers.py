@@ -22,7 +22,6 @@ from moldau.log.files import LockHeldError, RealFileSystem
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from moldau.testing.full_run import in_full_run
 from moldau.testing.server_process import ServerProcess
 from moldau.testing.server_run import BrokerError
 from moldau.testing.waiting import wait_until
@@ -152,7 +151,9 @@ def test_the_controller_returns_while_the_others_serve(cluster: Serve) -> None:
     produce(cluster.addresses[1], "afterwards", b"x", 0, 1)
 
 
-@pytest.mark.parametrize("rounds", [pytest.param(3, marks=pytest.mark.slow), *in_full_run(20)])
+@pytest.mark.parametrize(
+    "rounds", [pytest.param(3, marks=pytest.mark.slow), pytest.param(20, marks=pytest.mark.extended)]
+)
 def test_brokers_that_are_killed_under_load_lose_nothing(tmp_path: Path, rounds: int) -> None:
     """Acknowledged records are read once, in their order. No other broker is restarted."""
     with serving(tmp_path, "--brokers", "3") as serve:
