@@ -432,7 +432,7 @@ class Check:
                 with contextlib.suppress(KafkaError):
                     action(wire)
             if self._groups and self.target.highest_version(ApiKey.DELETE_GROUPS) is not None:
-                self.call(DeleteGroupsRequest(groups_names=self._groups), to=wire)
+                self._delete_groups(wire)
             if self._topics:
                 version = self.version(ApiKey.DELETE_TOPICS)
                 request = DeleteTopicsRequest(timeout_ms=_TIMEOUT_MS)
@@ -441,6 +441,17 @@ class Check:
                 else:
                     request.topic_names = self._topics
                 self.call(request, version, to=wire)
+
+    def _delete_groups(self, wire: Connection) -> None:
+        """Each broker deletes the groups that it coordinates."""
+        request = DeleteGroupsRequest(groups_names=self._groups)
+        self.call(request, to=wire)
+        for address in self.target.other_brokers():
+            with (
+                contextlib.suppress(OSError),
+                self.target.connect(self.recorder, lambda: 5.0 * self.target.patience, address=address) as other,
+            ):
+                self.call(request, to=other)
 
     def close(self) -> None:
         for connection in self._connections:

@@ -24,11 +24,19 @@ _DELETED: Final = frozenset(
 def remove(target: Target, prefix: str) -> bool:
     """Delete the topics and groups whose names begin with `prefix`. False if the server does not do that."""
     deadline = time.monotonic() + RESPONSE_SECONDS * target.patience
+
+    def remaining() -> float:
+        return max(deadline - time.monotonic(), 0.01)
+
     try:
-        with target.connect(Recorder(), lambda: max(deadline - time.monotonic(), 0.01)) as connection:
+        with target.connect(Recorder(), remaining) as connection:
             connection.extra_bytes = lambda: True
-            groups_removed = _remove_groups(target, prefix, connection)
-            return _remove_topics(target, prefix, connection) and groups_removed
+            removed = [_remove_groups(target, prefix, connection)]
+            for address in target.other_brokers():  # each broker has the groups that it coordinates
+                with target.connect(Recorder(), remaining, address=address) as other:
+                    other.extra_bytes = lambda: True
+                    removed.append(_remove_groups(target, prefix, other))
+            return _remove_topics(target, prefix, connection) and all(removed)
     except (OSError, KafkaError, MalformedMessage):
         return False
 

@@ -69,6 +69,12 @@ class Target:
         self.restart: Callable[[], None] | None = None
         """Start the server again; `Crashes` waits until it responds. Raises OSError with the reason."""
 
+    def other_brokers(self) -> list[str]:
+        """The addresses of the cluster's other brokers."""
+        if len(self.brokers) <= 1:
+            return []
+        return [address for node_id, address in self.brokers.items() if node_id != self.node_id]
+
     def connect(
         self,
         recorder: Recorder,

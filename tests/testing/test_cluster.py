@@ -30,10 +30,10 @@ def cluster(running: Cluster) -> Cluster:
     return running
 
 
-def produce(cluster: Cluster, value: str, *partitions: int) -> None:
+def produce(cluster: Cluster, value: str, *partitions: int, idempotent: bool = True) -> None:
     """A client asks brokers that respond: kafka-python waits long for the first one that it has chosen."""
     responding = [broker.address for broker in map(cluster.broker, cluster.broker_ids) if broker.responds]
-    producer = KafkaProducer(bootstrap_servers=responding, acks="all", retries=10_000)
+    producer = KafkaProducer(bootstrap_servers=responding, acks="all", retries=10_000, enable_idempotence=idempotent)
     for sent in [producer.send("orders", value.encode(), partition=partition) for partition in partitions]:
         sent.get(timeout=60)
     producer.close()
@@ -86,7 +86,8 @@ def test_a_broker_ends_and_starts_again_while_the_others_serve(cluster: Cluster,
 
 def test_the_controller_ends_and_starts_again_while_the_others_serve(cluster: Cluster) -> None:
     cluster.kill(1)
-    produce(cluster, "meanwhile", 1, 2)
+    # An idempotent producer needs an id. A broker that has none left requests ids from the controller.
+    produce(cluster, "meanwhile", 1, 2, idempotent=False)
     cluster.start(1)
     cluster.await_leader("orders", 0, 1)
     cluster.create_topic("later", [3, 2, 1])
