@@ -18,6 +18,8 @@ from moldau.conformance.client.scenario import all_scenarios, select
 from moldau.conformance.outcome import Verdict
 from moldau.testing.requirements import require_kafka_jars, require_program
 
+IN_EACH_RUN = ("confluent-kafka", "kafka-python")
+
 SCENARIOS = (
     "produce.normal",
     "produce.retriable.not-leader-or-follower",
@@ -61,7 +63,10 @@ def test_the_page_is_that_of_the_published_reports() -> None:
     assert (FOLDER / "clients.md").read_text(encoding="utf-8") == page(published())
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(
+    "client",
+    [pytest.param(name, marks=[] if name in IN_EACH_RUN else pytest.mark.full) for name in CLIENTS],
+)
 def test_scenarios(client: str) -> None:
     if client == "java":
         require_kafka_jars()

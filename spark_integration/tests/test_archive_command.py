@@ -102,6 +102,7 @@ def zigzag(number: int) -> bytes:
     return bytes([2 * number])
 
 
+@pytest.mark.full
 def test_values_are_parsed_as_avro(
     spark: SparkSession, bootstrap_servers: str, client: Client, make_topic: MakeTopic, tmp_path: Path
 ) -> None:
