@@ -16,6 +16,7 @@ from moldau.compat_tests.client_reports import CAUSES, CLIENTS, FOLDER, cause_of
 from moldau.conformance.client.runner import Runner
 from moldau.conformance.client.scenario import all_scenarios, select
 from moldau.conformance.outcome import Verdict
+from moldau.testing.full_run import in_full_run
 from moldau.testing.requirements import require_kafka_jars, require_program
 
 IN_EACH_RUN = ("confluent-kafka", "kafka-python")
@@ -63,10 +64,7 @@ def test_the_page_is_that_of_the_published_reports() -> None:
     assert (FOLDER / "clients.md").read_text(encoding="utf-8") == page(published())
 
 
-@pytest.mark.parametrize(
-    "client",
-    [pytest.param(name, marks=[] if name in IN_EACH_RUN else pytest.mark.full) for name in CLIENTS],
-)
+@pytest.mark.parametrize("client", [*IN_EACH_RUN, *in_full_run(*(name for name in CLIENTS if name not in IN_EACH_RUN))])
 def test_scenarios(client: str) -> None:
     if client == "java":
         require_kafka_jars()

@@ -11,29 +11,13 @@ from typing import Final
 from ..protocol.acl import AclOperation, AclResource
 from ..protocol.api import ApiKey
 from .apis import APIS, Api, Listeners
+from .controller_client import FORWARDED
 
 _CONTROLLER: Final = Listeners.CONTROLLER
 _CLUSTER_ACTION: Final = ((AclOperation.CLUSTER_ACTION, AclResource.CLUSTER),)
 _PARTITIONS: Final = 50_000
 
-_FROM_CLIENTS: Final = frozenset(
-    {
-        ApiKey.CREATE_TOPICS,
-        ApiKey.DELETE_TOPICS,
-        ApiKey.CREATE_PARTITIONS,
-        ApiKey.ALTER_CONFIGS,
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        ApiKey.ELECT_LEADERS,
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-        ApiKey.LIST_PARTITION_REASSIGNMENTS,
-        ApiKey.UPDATE_FEATURES,
-        ApiKey.UNREGISTER_BROKER,
-        ApiKey.DESCRIBE_QUORUM,
-        ApiKey.DESCRIBE_ACLS,
-        ApiKey.CREATE_ACLS,
-        ApiKey.DELETE_ACLS,
-    }
-)
+_FROM_CLIENTS: Final = FORWARDED | {ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS}
 """APIs with the same handlers as on a broker's listener."""
 
 FORWARDABLE: Final = _FROM_CLIENTS - {ApiKey.DESCRIBE_ACLS}

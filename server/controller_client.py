@@ -18,8 +18,9 @@ response comes last: the change that it reports has been applied.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
+from ..protocol.api import ApiKey
 from ..protocol.errors import ErrorCode, KafkaError
 from .concurrency.slices import SlicedFuture
 
@@ -33,6 +34,23 @@ if TYPE_CHECKING:
     from .records.group_commit import GroupCommit
 
 T = TypeVar("T")
+
+FORWARDED: Final = frozenset(
+    {
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.UPDATE_FEATURES,
+        ApiKey.UNREGISTER_BROKER,
+        ApiKey.DESCRIBE_QUORUM,
+    }
+)
+"""The APIs whose requests of clients a broker passes on to the active controller."""
 
 
 class Origin(NamedTuple):

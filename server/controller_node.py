@@ -234,9 +234,5 @@ class _WaitingFetch:
 def _copy_outcome(result: SlicedFuture[T], job: asyncio.Future[T]) -> None:
     if job.cancelled():
         result.fail(KafkaError(ErrorCode.NOT_CONTROLLER, "The controller stops"))
-        return
-    error = job.exception()
-    if error is None:
-        result.succeed(job.result())
-    elif isinstance(error, Exception):
-        result.fail(error)
+    else:
+        result.end_like(job)

@@ -124,7 +124,12 @@ class MetadataFollower:
 
     def _blocking(self, function: Callable[[], T]) -> Sliced[T]:
         later: SlicedFuture[T] = SlicedFuture(self._slices)
-        self._run_in_thread(function).add_done_callback(lambda job: _copy_outcome(job, later))
+
+        def ended(job: asyncio.Future[T]) -> None:
+            if not job.cancelled():  # the server stops: the work is closed without a result
+                later.end_like(job)
+
+        self._run_in_thread(function).add_done_callback(ended)
         return (yield from later.result())
 
     def _next(self) -> None:
@@ -149,13 +154,3 @@ class MetadataFollower:
         if now_ms - self._failing_since_ms >= _QUIET_MS and self._logged is None:
             self._logged = text
             logger.warning("Cannot follow the metadata log (%s); retrying", text)
-
-
-def _copy_outcome(job: asyncio.Future[T], later: SlicedFuture[T]) -> None:
-    if job.cancelled():
-        return  # the server stops; the work is closed without a result
-    error = job.exception()
-    if error is None:
-        later.succeed(job.result())
-    else:
-        later.fail(error if isinstance(error, Exception) else RuntimeError(str(error)))

@@ -25,6 +25,7 @@ from ...protocol.messages.envelope import EnvelopeRequest
 from ...protocol.messages.headers import RequestHeader, ResponseHeader
 from ...protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from ..concurrency.slices import SlicedFuture
+from ..controller_client import FORWARDED
 from .forwarded_configs import forward_checked
 from .peers import Unanswered
 
@@ -45,23 +46,6 @@ _TIMEOUT_MS: Final = 30_000
 _CREATION_MS: Final = 5000
 """The same for missing topics that a client or a coordinator needs, while clients wait, which retry. Apache Kafka's
 brokers do not wait."""
-
-_FORWARDED: Final = frozenset(
-    {
-        ApiKey.CREATE_TOPICS,
-        ApiKey.DELETE_TOPICS,
-        ApiKey.CREATE_PARTITIONS,
-        ApiKey.ALTER_CONFIGS,
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        ApiKey.ELECT_LEADERS,
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-        ApiKey.LIST_PARTITION_REASSIGNMENTS,
-        ApiKey.UPDATE_FEATURES,
-        ApiKey.UNREGISTER_BROKER,
-        ApiKey.DESCRIBE_QUORUM,
-    }
-)
-"""The APIs whose requests of clients are forwarded."""
 
 _EXISTS: Final = frozenset({ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS})
 
@@ -94,7 +78,7 @@ class RemoteController:
 
     def versions(self, api_key: int) -> Versions | None:
         """See `ControllerClient`."""
-        return self._controller_versions(api_key) if api_key in _FORWARDED else None
+        return self._controller_versions(api_key) if api_key in FORWARDED else None
 
     def request(self, request: Request, version: int, origin: Origin | None) -> Sliced[Any]:
         """See `ControllerClient`."""

@@ -31,9 +31,13 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from ...protocol.steps import freed
+
+if TYPE_CHECKING:
+    import asyncio
+    from concurrent.futures import Future
 
 logger = logging.getLogger(__name__)
 
@@ -310,6 +314,14 @@ class SlicedFuture(Generic[T]):
         """Set an error instead of a result: the waiting work fails with it."""
         self._error = error
         self._end()
+
+    def end_like(self, job: asyncio.Future[T] | Future[T]) -> None:
+        """Take the outcome of a job in a thread that has ended. A cancelled job has none."""
+        error = job.exception()
+        if error is None:
+            self.succeed(job.result())
+        else:
+            self.fail(error if isinstance(error, Exception) else RuntimeError(str(error)))
 
     def _end(self) -> None:
         self.is_done = True

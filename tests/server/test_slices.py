@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 
 import pytest
 
@@ -451,3 +452,24 @@ def test_closing_suspended_work_may_complete_other_suspended_work(fixture: Fixtu
     fixture.slices.begin_shielded(waits(), immediately=True)
     fixture.slices.close()
     assert fixture.done == ["second"]
+
+
+def test_the_outcome_of_a_job_is_that_of_the_work(fixture: Fixture) -> None:
+    class Stopped(BaseException):
+        """Not an Exception, as SystemExit."""
+
+    def outcome(error: BaseException | None) -> str:
+        job: Future[str] = Future()
+        if error is None:
+            job.set_result("done")
+        else:
+            job.set_exception(error)
+        later: SlicedFuture[str] = SlicedFuture(fixture.slices)
+        later.end_like(job)
+        return completed(later.result())
+
+    assert outcome(None) == "done"
+    with pytest.raises(ValueError, match="wrong"):
+        outcome(ValueError("wrong"))
+    with pytest.raises(RuntimeError, match="stopped"):
+        outcome(Stopped("stopped"))
