@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from random import Random
 from typing import Any
 
 from moldau.config.sources import BrokerConfig, StaticValue
@@ -29,15 +28,12 @@ from moldau.protocol.messages.headers import RequestHeader
 from moldau.protocol.schema import Response
 from moldau.server.cluster.link_peer import connect_by
 from moldau.server.concurrency.slices import Slices
-from moldau.server.concurrency.timers import TimerWheel
 from moldau.server.network import dialing
-from moldau.server.network.links import Links
-from moldau.testing.memory_dialer import MemoryEnd, MemoryNetwork
+from moldau.testing.memory_dialer import MemoryEnd
 
 from ..metadata.test_followed import DIRECTORY, NOW
 from ..metadata.test_followed import Controller as LeaderLog
-from .test_links import ScriptedPeer, versions_of
-from .test_timers import FakeLoop
+from .test_links import ScriptedPeer, SteppedLinks, versions_of
 
 APIS: tuple[tuple[int, int, int], ...] = (
     (ApiKey.API_VERSIONS, 0, 4),
@@ -52,15 +48,11 @@ APIS: tuple[tuple[int, int, int], ...] = (
 )
 
 
-class Host:
+class Host(SteppedLinks):
     """What a broker has in common with its connections: time, callbacks, files."""
 
     def __init__(self) -> None:
-        self.loop = FakeLoop()
-        self.timers = TimerWheel(self.loop)  # type: ignore[arg-type]
-        self._callbacks: deque[Callable[[], None]] = deque()
-        self.network = MemoryNetwork(self._callbacks.append, capacity=16 << 20)
-        self.links = Links(self.network, self.timers, self._callbacks.append, Random(1))
+        super().__init__(capacity=16 << 20)
         self.connect = connect_by(self.links)
         self.slices = Slices(self._callbacks.append)
         self.files = MemoryFileSystem()
@@ -82,16 +74,6 @@ class Host:
             future.set_result(work())
         except Exception as error:  # noqa: BLE001 - raised in the waiting caller, as from a thread
             future.set_exception(error)
-
-    def run(self) -> None:
-        """Run until only time or another event can continue."""
-        while self._callbacks:
-            self._callbacks.popleft()()
-
-    def advance(self, milliseconds: float) -> None:
-        for _ in range(int(milliseconds // 2)):
-            self.loop.advance(2)
-            self.run()
 
     def close(self) -> None:
         self._futures.close()

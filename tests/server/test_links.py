@@ -81,16 +81,33 @@ def versions_of(*apis: tuple[int, int, int]) -> ApiVersionsResponse:
     return ApiVersionsResponse(api_keys=keys)
 
 
-class Simulation:
-    """A link to scripted peers, in steps."""
+class SteppedLinks:
+    """Links over connections in memory. A test runs their callbacks, and moves their clock."""
 
-    def __init__(self, settings: LinkSettings, *, capacity: int = 64 * 1024) -> None:
+    def __init__(self, *, capacity: int) -> None:
         self.loop = FakeLoop()
         self.timers = TimerWheel(self.loop)  # type: ignore[arg-type]
         self._callbacks: deque[Callable[[], None]] = deque()
         self.network = MemoryNetwork(self._callbacks.append, capacity=capacity)
-        self.peers: list[ScriptedPeer] = []
         self.links = Links(self.network, self.timers, self._callbacks.append, Random(1))
+
+    def run(self) -> None:
+        """Run until only time or another event can continue."""
+        while self._callbacks:
+            self._callbacks.popleft()()
+
+    def advance(self, milliseconds: float) -> None:
+        for _ in range(int(milliseconds // 2)):
+            self.loop.advance(2)
+            self.run()
+
+
+class Simulation(SteppedLinks):
+    """A link to scripted peers, in steps."""
+
+    def __init__(self, settings: LinkSettings, *, capacity: int = 64 * 1024) -> None:
+        super().__init__(capacity=capacity)
+        self.peers: list[ScriptedPeer] = []
         self.link = self.links.open(PEER, "broker-1", settings)
         self.results: list[Any] = []
 
@@ -110,15 +127,6 @@ class Simulation:
         )
         assert self.results[place] is None
         return outgoing
-
-    def run(self) -> None:
-        while self._callbacks:
-            self._callbacks.popleft()()
-
-    def advance(self, milliseconds: float) -> None:
-        for _ in range(int(milliseconds // 2)):
-            self.loop.advance(2)
-            self.run()
 
     def connect(self) -> ScriptedPeer:
         """Let the link connect to a peer that records its requests."""
