@@ -99,7 +99,7 @@ def test_each_row_is_written_once_after_kills_at_any_moment(
                     time.sleep(moments.uniform(0, 1))  # a random moment, not a wait for a condition
                     groups = process_groups(driver.pid)
                 assert driver.poll() is None, "the driver had written everything before it was killed"
-                # The first kill is of all processes: a worker that outlives its driver may still commit its transaction.
+                # The first kill ends all processes: a worker that outlives its driver may commit its transaction.
                 signal_all(groups if kill < (kills + 1) // 2 else [driver.pid], signal.SIGKILL)
                 signal_all(groups, signal.SIGCONT)
             left_open += has_open_transaction()
