@@ -65,7 +65,7 @@ def command() -> None:
     Exit codes:
       0    no case failed
       1    a case failed
-      2    the server cannot be tested, or was lost during the run
+      2    the server cannot be tested, was lost during the run, or all cases that apply are inconclusive
       130  interrupted; the reports have been written
     """
 
@@ -193,6 +193,9 @@ def run(
         return EXIT_INTERRUPTED
     if any(result.verdict is Verdict.FAILED for result in results):
         return EXIT_FAILED
+    if not runner.lost and (reason := summary.nothing_tested(results)):
+        print(reason, file=sys.stderr)
+        return EXIT_UNUSABLE
     return EXIT_UNUSABLE if runner.lost else 0
 
 
