@@ -75,7 +75,11 @@ def command() -> None:
 @click.option("--area", "areas", multiple=True, metavar="AREA", help="Only this area (see `list`); repeatable.")
 @click.option("--case", "ids", multiple=True, metavar="CASE", help="Only this case, or the cases below it; repeatable.")
 @click.option(
-    "--layer", "layers", multiple=True, type=click.Choice(["wire", "contract", "crash"]), help="Only this layer."
+    "--layer",
+    "layers",
+    multiple=True,
+    type=click.Choice(["wire", "contract", "crash", "cluster"]),
+    help="Only this layer.",
 )
 @click.option(
     "--level",
@@ -336,6 +340,7 @@ def _as_json(case: "Case") -> dict[str, Any]:
         "needs": {need.api.message_name: need.version for need in case.needs},
         "since": None if case.since is None else str(case.since),
         "until": None if case.until is None else str(case.until),
+        "brokers": case.brokers,
     }
 
 
@@ -346,6 +351,8 @@ def _conditions(case: "Case") -> str:
         found.append(f"Apache Kafka {case.since} and later")
     if case.until is not None:
         found.append(f"before Apache Kafka {case.until}")
+    if case.brokers > 1:
+        found.append(f"clusters of {case.brokers} brokers and more")
     if case.alters_configs:
         found.append("not with --no-alter-configs")
     return ", ".join(found) or "every server"

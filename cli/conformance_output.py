@@ -65,6 +65,7 @@ _LAYERS: Final = {
     "wire": "one exchange.",
     "contract": "several exchanges.",
     "crash": "the server is killed and restarted.",
+    "cluster": "several brokers.",
 }
 
 

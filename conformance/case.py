@@ -52,6 +52,8 @@ class Layer(StrEnum):
     """Several exchanges: what a client relies on, usually described by a KIP."""
     CRASH = "crash"
     """The server is killed and restarted by the commands of the user."""
+    CLUSTER = "cluster"
+    """Several brokers: leaders, coordinators, replicas."""
 
 
 class Need(NamedTuple):
@@ -94,6 +96,8 @@ class Case(NamedTuple):
     arguments: tuple[Any, ...]
     tested: Need | None = None
     """The entry of `versions` that the case is for."""
+    brokers: int = 1
+    """How many brokers the cluster must have."""
 
     def run(self, check: object) -> None:
         self.body(check, *self.arguments)
@@ -134,6 +138,7 @@ def case(
     until: Release | None = None,
     alters_configs: bool = False,
     exclusive: bool = False,
+    brokers: int | None = None,
     seconds: float = CLEANED_UP_AFTER_SECONDS,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declare a case; see the module docstring.
@@ -150,6 +155,7 @@ def case(
         until: the first release that no longer does; None if all later ones do.
         alters_configs: the case changes settings of brokers or groups.
         exclusive: no other case runs at the same time.
+        brokers: how many the cluster must have; by default two for the layer `cluster`, otherwise one.
         seconds: its deadline, before it is multiplied by `--patience`.
     """
 
@@ -188,6 +194,7 @@ def case(
                         body=body,
                         arguments=(() if version is None else (version.version,)) + arguments,
                         tested=version,
+                        brokers=brokers or (2 if layer is Layer.CLUSTER else 1),
                     )
                 )
         return body
