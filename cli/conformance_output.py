@@ -66,6 +66,7 @@ _LAYERS: Final = {
     "contract": "several exchanges.",
     "crash": "the server is killed and restarted.",
     "cluster": "several brokers.",
+    "clients": "a real client uses the server.",
 }
 
 

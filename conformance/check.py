@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, NamedTuple, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol, Self, TypeVar
 
 from ..protocol.api import ApiKey
 from ..protocol.errors import ErrorCode, KafkaError, MalformedMessage
@@ -36,6 +36,9 @@ from .exchange import Connection, Recorder
 from .outcome import InconclusiveError, MismatchError, NotApplicableError
 from .target import CLIENT_ID, Target
 
+if TYPE_CHECKING:
+    from .real_clients import RealClients
+
 T = TypeVar("T")
 
 _PAUSE_SECONDS: Final = 0.02
@@ -46,6 +49,16 @@ TRANSACTION: Final = 1
 COORDINATOR_NOT_READY: Final = frozenset(
     {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
 )
+
+
+class Attachment(Protocol):
+    """What belongs to a case besides connections."""
+
+    def interrupt(self) -> None:
+        """End what another thread waits for; called by a signal handler or another thread."""
+
+    def close(self) -> None:
+        """Release it, at the end of the case."""
 
 
 class Topic(NamedTuple):
@@ -65,6 +78,9 @@ class Check:
         self.prefix = prefix
         self.crashes: Crashes | None = None
         """For cases of the layer `crash`."""
+        self.clients: RealClients | None = None
+        """For cases of the layer `clients`."""
+        self._attachments: list[Attachment] = []
         self._seconds = seconds
         self._restarted = False
         self._deadline = time.monotonic() + seconds
@@ -180,6 +196,14 @@ class Check:
         self.crashes.crash()
         self._deadline = time.monotonic() + self._seconds
         self._restarted = True
+
+    def attach(self, attachment: Attachment) -> None:
+        """Interrupt it with the case, and close it at its end."""
+        with self._lock:
+            self._attachments.append(attachment)
+            interrupted = self._interrupted
+        if interrupted:
+            attachment.interrupt()
 
     # Names and topics
 
@@ -433,6 +457,9 @@ class Check:
         with self._lock:
             self._interrupted = True
             pending = [connection.interrupt(now=now) for connection in self._connections]
+            attachments = list(self._attachments)
+        for attachment in attachments:
+            attachment.interrupt()
         return any(pending)
 
     def clean_up(self) -> None:
@@ -476,6 +503,8 @@ class Check:
     def close(self) -> None:
         for connection in self._connections:
             connection.close()
+        while self._attachments:
+            self._attachments.pop().close()
 
     def __enter__(self) -> Self:
         return self
