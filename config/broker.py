@@ -11,6 +11,7 @@ from . import broker_groups, broker_log, broker_security, broker_server, broker_
 from .definition import (
     BOOLEAN,
     CLUSTER_WIDE,
+    INT,
     LONG,
     LONG_MAX,
     LOW,
@@ -30,6 +31,12 @@ _OWN: Final = Section(
         "moldau.validate.records", BOOLEAN, False, None, LOW,
         "Whether every record of every batch is decoded and validated before the batch is stored. Otherwise the header "
         "and the checksum of a batch are validated, and its records are decoded only if the response depends on them.",
+        acted_on=True,
+    ),
+    Setting(
+        "moldau.max.replicas", INT, 32767, at_least(1), LOW,
+        "The highest number of replicas of a new partition. `moldau serve --brokers` sets it to 1, because its brokers "
+        "do not copy records; partitions cannot be moved to another broker then.",
         acted_on=True,
     ),
 )
