@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...testing.waiting import wait_until
 from .. import load
 from ..measurement import create_topic
 from ..row import Bench, Numbers, Row, Server, Subject
@@ -28,6 +29,8 @@ _PARTITIONS = 4
 _RECORDS = 1_000_000
 _BROKERS = (1, 2, 4)
 _TIMEOUT_SECONDS = 900
+_PAUSE_SECONDS = 1.0
+_IDLE_CPU_SECONDS = 0.1
 _TOPIC = "bench-brokers"
 _WARM_UP_TOPIC = "bench-warm-up"
 
@@ -47,6 +50,7 @@ class WorkOfBrokers:
         per_partition = bench.count(_RECORDS // _PARTITIONS)
         records = per_partition * _PARTITIONS
         self._run(bench, server, _WARM_UP_TOPIC, per_partition // 5 + 1)
+        _wait_until_idle(server)
         cpu, seconds = self._run(bench, server, _TOPIC, per_partition)
         found = sum(load.end_offsets_of_leaders(server, _TOPIC, _PARTITIONS))
         if found != records:
@@ -70,6 +74,18 @@ class WorkOfBrokers:
         else:
             seconds = _produce_by_java(bench, server, topic, per_partition * _PARTITIONS)
         return server.cpu_seconds() - before, seconds
+
+
+def _wait_until_idle(server: Server) -> None:
+    """Each new broker imports modules and compiles codecs, and a JVM compiles: a fixed cost, which is not measured."""
+    before = server.cpu_seconds()
+
+    def is_idle() -> bool:
+        nonlocal before
+        used, before = server.cpu_seconds() - before, server.cpu_seconds()
+        return used < _IDLE_CPU_SECONDS
+
+    wait_until(is_idle, "the server is idle", pause=_PAUSE_SECONDS)
 
 
 def _produce_by_librdkafka(bench: Bench, server: Server, topic: str, records: int) -> float:
