@@ -648,7 +648,7 @@ class Log:
             batch.base_offset = next_offset
             batch.partition_leader_epoch = leader_epoch
             next_offset = batch.next_offset
-        return self._append_batches(batches, now_ms)
+        return self._append_batches(batches, now_ms, None)
 
     def append_marker(
         self,
@@ -686,12 +686,20 @@ class Log:
             self._note_aborted(segment, ended)
         return info
 
-    def append_as_follower(self, records: Buffer, *, now_ms: int, leader_epoch: int) -> AppendInfo:
+    def append_as_follower(
+        self,
+        records: Buffer,
+        *,
+        now_ms: int,
+        leader_epoch: int,
+        ended: list[CompletedTransaction] | None = None,
+    ) -> AppendInfo:
         """Append the leader's batches with their offsets and epochs; an incomplete last batch is ignored.
 
         Batches of an epoch later than `leader_epoch`, and all batches after them, are ignored too: their sender is not
-        the leader of the fetch's epoch (KAFKA-18723). Raises CORRUPT_MESSAGE, and OFFSET_OUT_OF_RANGE for batches that
-        do not begin at or after `log_end_offset`, or that overlap.
+        the leader of the fetch's epoch (KAFKA-18723). The transactions that the batches end are added to `ended`.
+        Raises CORRUPT_MESSAGE, and OFFSET_OUT_OF_RANGE for batches that do not begin at or after `log_end_offset`, or
+        that overlap.
         """
         if self._offline is not None:
             raise self._offline_error()
@@ -710,7 +718,7 @@ class Log:
             batches.append(batch)
         if not batches:
             return AppendInfo(-1, -1, -1, self.log_start_offset)
-        return self._append_batches(batches, now_ms)
+        return self._append_batches(batches, now_ms, ended)
 
     def _whole_batches(self, records: Buffer) -> list[RecordBatch]:
         try:
@@ -722,7 +730,9 @@ class Log:
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"Record is corrupt (stored crc = {batch.crc}).")
         return batches
 
-    def _append_batches(self, batches: list[RecordBatch], now_ms: int) -> AppendInfo:
+    def _append_batches(
+        self, batches: list[RecordBatch], now_ms: int, all_ended: list[CompletedTransaction] | None
+    ) -> AppendInfo:
         """Write batches whose offsets and epochs are set in their headers, not in their bytes."""
         config = self._config
         size = sum(batch.size for batch in batches)
@@ -756,8 +766,11 @@ class Log:
                 empty = False
             self.log_end_offset = batch.next_offset
             ended = self.producers.replay(batch, batch if batch.is_control else None)
-            if ended is not None and ended.aborted:
-                self._note_aborted(segment, ended)
+            if ended is not None:
+                if all_ended is not None:
+                    all_ended.append(ended)
+                if ended.aborted:
+                    self._note_aborted(segment, ended)
         if due:
             self._persist_indexes(segment)
         return AppendInfo(first_offset, last_offset, -1, self.log_start_offset)

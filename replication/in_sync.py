@@ -15,19 +15,22 @@ Times are milliseconds of one arbitrary clock. The leader's log is not accessed:
 from __future__ import annotations
 
 UNKNOWN_OFFSET = -1
+NO_BROKER_EPOCH = -1
 _NEVER = -(1 << 63)
 
 
 class Follower:
     """The leader's knowledge of one follower."""
 
-    __slots__ = ("_fetched_ms", "_leader_end_offset", "caught_up_ms", "end_offset", "may_join")
+    __slots__ = ("_fetched_ms", "_leader_end_offset", "broker_epoch", "caught_up_ms", "end_offset", "may_join")
 
     def __init__(self, caught_up_ms: int = _NEVER) -> None:
         self.end_offset = UNKNOWN_OFFSET
         """The follower has all records before this offset. Unknown until its first fetch in this leader epoch."""
         self.caught_up_ms = caught_up_ms
         """The last time when the follower had all records of the leader."""
+        self.broker_epoch = NO_BROKER_EPOCH
+        """The broker epoch of its latest fetch (KIP-903). Unknown for old versions of the protocol."""
         self.may_join = False
         """Whether the follower is outside the ISR and meets the conditions to join it."""
         self._fetched_ms = _NEVER
@@ -52,7 +55,7 @@ class Follower:
 class InSyncReplicas:
     """The replicas of a partition in one leader epoch, as the leader sees them."""
 
-    __slots__ = ("_counted", "_epoch_start", "_followers", "_local_id", "isr", "proposed")
+    __slots__ = ("_counted", "_followers", "_local_id", "epoch_start", "isr", "proposed")
 
     def __init__(
         self, local_id: int, replicas: tuple[int, ...], isr: tuple[int, ...], *, epoch_start: int, now_ms: int
@@ -60,7 +63,8 @@ class InSyncReplicas:
         """``epoch_start``: the leader's log end offset at the start of the epoch. The members of the ISR count as
         caught up now; their positions are unknown."""
         self._local_id = local_id
-        self._epoch_start = epoch_start
+        self.epoch_start = epoch_start
+        """The leader's log end offset at the start of the epoch."""
         self._followers: dict[int, Follower] = {}
         self.isr = isr
         """The ISR that the controller has committed, including the leader."""
@@ -86,21 +90,30 @@ class InSyncReplicas:
         self._recount()
 
     def fetched(
-        self, replica_id: int, offset: int, *, leader_end_offset: int, high_watermark: int, now_ms: int, eligible: bool
+        self,
+        replica_id: int,
+        offset: int,
+        *,
+        leader_end_offset: int,
+        high_watermark: int,
+        now_ms: int,
+        eligible: bool,
+        broker_epoch: int = NO_BROKER_EPOCH,
     ) -> None:
         """A follower fetches from ``offset`` on. ``eligible``: the controller would permit it to join, because its
-        broker is registered with this broker epoch, and is neither fenced nor shutting down.
+        broker is registered with this ``broker_epoch``, and is neither fenced nor shutting down.
 
         Raises:
             KeyError: this broker has no replica.
         """
         follower = self._followers[replica_id]
         follower.fetched(offset, leader_end_offset, now_ms)
+        follower.broker_epoch = broker_epoch
         # A replica without the first records of the epoch may not have truncated its log yet.
         may_join = (
             eligible
             and offset >= high_watermark
-            and offset >= self._epoch_start
+            and offset >= self.epoch_start
             and replica_id not in self.isr
             and (self.proposed is None or replica_id not in self.proposed)
         )
@@ -157,6 +170,11 @@ class InSyncReplicas:
     def candidates(self) -> list[int]:
         """The replicas that may join the ISR."""
         return [replica_id for replica_id, follower in self._followers.items() if follower.may_join]
+
+    @property
+    def may_expand(self) -> bool:
+        """Whether a replica may join the ISR, and no proposal is in progress."""
+        return self.proposed is None and any(follower.may_join for follower in self._followers.values())
 
     @property
     def is_alone(self) -> bool:

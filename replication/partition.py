@@ -16,7 +16,12 @@ Consumers with ``read_committed`` stop at the last stable offset: the beginning 
 high watermark if no transaction is open.
 
 A fetch that finds too few records registers a `Waiter` here. It is notified when enough bytes are below the high
-watermark. If an open transaction blocks it, it is notified when the marker of that transaction is.
+watermark. If an open transaction blocks it, it is notified when the marker of that transaction is. Fetches of followers
+read to the log end, so they are notified of appends (`replica_waiters`).
+
+A follower appends what its leader has sent, and truncates its log where it diverges (`following` decides when). It
+takes over the leader's high watermark as far as it has the records. Apart from truncation, its high watermark does not
+decrease: the records below it were committed, and a new leader has all of them.
 """
 
 from __future__ import annotations
@@ -25,10 +30,10 @@ from collections.abc import Callable, Sequence
 
 from ..log.config import LogConfig
 from ..log.partition_log import AppendInfo, FetchData, Log, WrittenAhead
-from ..log.producer_state import MARKER_BATCH_SIZE, EndTransactionMarker
+from ..log.producer_state import MARKER_BATCH_SIZE, CompletedTransaction, EndTransactionMarker
 from ..log.verification import Verification
 from ..protocol.errors import ErrorCode, KafkaError
-from .in_sync import InSyncReplicas
+from .in_sync import NO_BROKER_EPOCH, InSyncReplicas
 from .uncommitted import AwaitedFlush, OnAcknowledged, UncommittedRecords
 from .waiters import Waiters
 
@@ -66,6 +71,7 @@ class Partition:
         "offline",
         "on_high_watermark",
         "partition_epoch",
+        "replica_waiters",
         "replicas",
         "topic",
         "topic_id",
@@ -96,6 +102,8 @@ class Partition:
         self.min_insync_replicas = 1
         self.offline = False  # its log directory has failed
         self.waiters = Waiters()
+        self.replica_waiters: Waiters | None = None
+        """The waiting fetches of followers, while this broker leads and there are other replicas; otherwise None."""
         self._open_transactions = log.producers.open_transactions
         self._request_flush = request_flush
         # `_derive` computes these four, so that appends need not.
@@ -162,7 +170,10 @@ class Partition:
         self._set_leadership(self.local_id, leader_epoch, partition_epoch, replicas, isr)
         if len(replicas) == 1:
             self.in_sync = None
+            self._end_replica_waiters()
         elif self.in_sync is None or changed:
+            if self.replica_waiters is None:
+                self.replica_waiters = Waiters()
             # Positions of followers from another epoch are meaningless: the followers may have to truncate their logs.
             self.in_sync = InSyncReplicas(
                 self.local_id, replicas, isr, epoch_start=self.log.log_end_offset, now_ms=now_ms
@@ -171,7 +182,7 @@ class Partition:
             self.in_sync.update(replicas, isr)
         self._derive()
         if changed:
-            self.waiters.notify_changed()
+            self._notify_changed()
         self.advance_high_watermark()
         return True
 
@@ -194,15 +205,27 @@ class Partition:
         changed = leader_id != self.leader_id or leader_epoch != self.leader_epoch
         self._set_leadership(leader_id, leader_epoch, partition_epoch, replicas, isr)
         self.in_sync = None
+        self._end_replica_waiters()
         if self.uncommitted is None and len(replicas) > 1:
             self.uncommitted = UncommittedRecords(
                 self.high_watermark
             )  # from now on the leader decides which records are committed
         self._derive()
         if changed:
-            self.waiters.notify_changed()
+            self._notify_changed()
             self._fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return True
+
+    def _notify_changed(self) -> None:
+        self.waiters.notify_changed()
+        if self.replica_waiters is not None:
+            self.replica_waiters.notify_changed()
+
+    def _end_replica_waiters(self) -> None:
+        """This broker has no followers any longer."""
+        ended, self.replica_waiters = self.replica_waiters, None
+        if ended is not None:
+            ended.notify_changed()
 
     def _is_outdated(self, leader_epoch: int, partition_epoch: int) -> bool:
         # The controller's response to a change of the ISR may arrive before its record in the metadata log.
@@ -229,24 +252,45 @@ class Partition:
             fenced = current_leader_epoch < self.leader_epoch
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if fenced else ErrorCode.UNKNOWN_LEADER_EPOCH)
 
-    def follower_fetched(self, replica_id: int, offset: int, *, now_ms: int, eligible: bool) -> None:
-        """A follower fetches from ``offset`` on, so it has all records before it. ``eligible``: see
-        `InSyncReplicas.fetched`. After all positions of a request are updated, call `advance_high_watermark`.
+    def check_follower(self, replica_id: int, current_leader_epoch: int = NO_LEADER_EPOCH) -> InSyncReplicas:
+        """Return the in-sync replicas, if this broker leads and has this follower.
 
         Raises:
-            KafkaError: as `check_leader`, or UNKNOWN_LEADER_EPOCH: this broker does not know this replica, or not
-                yet.
+            KafkaError: as `check_leader`. For an unknown replica, UNKNOWN_LEADER_EPOCH: the follower may know a newer
+                state, and retries. Without a leader epoch, NOT_LEADER_OR_FOLLOWER.
         """
-        self.check_leader()
+        self.check_leader(current_leader_epoch)
         in_sync = self.in_sync
         if in_sync is None or in_sync.follower(replica_id) is None:
             raise KafkaError(
-                ErrorCode.UNKNOWN_LEADER_EPOCH,
+                ErrorCode.NOT_LEADER_OR_FOLLOWER
+                if current_leader_epoch == NO_LEADER_EPOCH
+                else ErrorCode.UNKNOWN_LEADER_EPOCH,
                 f"Broker {replica_id} is not one of the replicas {list(self.replicas)} of {self.topic}-{self.index}.",
             )
-        in_sync.fetched(
+        return in_sync
+
+    def follower_fetched(
+        self,
+        replica_id: int,
+        offset: int,
+        *,
+        now_ms: int,
+        eligible: bool,
+        current_leader_epoch: int = NO_LEADER_EPOCH,
+        broker_epoch: int = NO_BROKER_EPOCH,
+    ) -> None:
+        """A follower fetches from ``offset`` on, so it has all records before it. ``eligible``: see
+        `InSyncReplicas.fetched`. ``broker_epoch``: that of the follower. After all positions of a request are updated,
+        call `advance_high_watermark`.
+
+        Raises:
+            KafkaError: as `check_follower`.
+        """
+        self.check_follower(replica_id, current_leader_epoch).fetched(
             replica_id,
             offset,
+            broker_epoch=broker_epoch,
             leader_end_offset=self.log.log_end_offset,
             high_watermark=self.high_watermark,
             now_ms=now_ms,
@@ -468,6 +512,8 @@ class Partition:
         self, first_offset: int, end_offset: int, size: int, now_ms: int, *, ends_from: int | None = None
     ) -> None:
         """These records were appended. ``ends_from``: the first offset of the transaction that ends with them."""
+        if self.replica_waiters is not None:
+            self.replica_waiters.appended(size)
         must_flush = self._awaited_flush is None and self.log.flush_messages_reached
         if must_flush:
             self._awaited_flush = AwaitedFlush(first_offset)
@@ -552,7 +598,69 @@ class Partition:
         if self.uncommitted is not None:
             self.uncommitted.waiters.fail_all(error)
 
+    # -- following -----------------------------------------------------------------------------------------------------
+
+    def append_as_follower(self, records: Buffer, *, high_watermark: int, log_start_offset: int, now_ms: int) -> None:
+        """Append what the leader has sent, and take over its high watermark and its log start offset.
+
+        Raises:
+            KafkaError: CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR, as `Log.append_as_follower`.
+        """
+        log = self.log
+        uncommitted = self.uncommitted
+        assert uncommitted is not None, "not a follower"
+        first_offset = log.log_end_offset
+        if len(records):
+            ended: list[CompletedTransaction] = []
+            log.append_as_follower(records, now_ms=now_ms, leader_epoch=self.leader_epoch, ended=ended)
+            if log.log_end_offset > first_offset:
+                uncommitted.add(log.log_end_offset, len(records))
+                for transaction in ended:
+                    uncommitted.add_ending(transaction.first_offset, transaction.last_offset)
+                if self._awaited_flush is None and self._flushes_appends and log.flush_messages_reached:
+                    self._awaited_flush = AwaitedFlush(first_offset)
+                    self._flush_or_request(now_ms)
+        reached = max(uncommitted.high_watermark, min(high_watermark, log.log_end_offset))
+        if reached > uncommitted.high_watermark:
+            self.waiters.appended(uncommitted.move(reached))
+        start = min(log_start_offset, reached)
+        if start > log.log_start_offset:
+            log.delete_records_before(start)
+
+    def truncate_as_follower(self, offset: int, now_ms: int) -> None:
+        """Remove the records from ``offset`` on: the leader does not have them. The cut is synced when this returns."""
+        self.log.truncate_to(offset, now_ms)
+        self._truncated()
+
+    def restart_as_follower(self, offset: int, now_ms: int) -> None:
+        """Remove all records: the next one is the leader's first, at ``offset``."""
+        self.log.truncate_fully_and_start_at(offset, now_ms)
+        self.uncommitted = UncommittedRecords(offset)
+        self._truncated()
+
+    def _truncated(self) -> None:
+        end_offset = self.log.log_end_offset
+        uncommitted = self.uncommitted
+        assert uncommitted is not None, "not a follower"
+        uncommitted.truncate(end_offset)
+        awaited = self._awaited_flush
+        if awaited is not None:
+            awaited.durable_offset = min(awaited.durable_offset, end_offset)
+        self._notify_changed()
+
     # -- reading -------------------------------------------------------------------------------------------------------
+
+    @property
+    def may_miss_committed_records(self) -> bool:
+        """Whether this leader does not know yet which records of earlier epochs are committed. Its high watermark may
+        be lower than one that consumers have seen from an earlier leader (KIP-207)."""
+        in_sync = self.in_sync
+        return in_sync is not None and self.high_watermark < in_sync.epoch_start
+
+    def read_as_leader(self, offset: int, max_bytes: int, *, min_one_batch: bool, wait: bool = True) -> FetchData:
+        """The records that a follower may read from ``offset`` on: up to the log end. Raises as `read`."""
+        log = self.log
+        return log.read(offset, max_bytes, max_offset=log.log_end_offset, min_one_batch=min_one_batch, wait=wait)
 
     def read(
         self, offset: int, max_bytes: int, *, isolation_level: int, min_one_batch: bool, wait: bool = True
@@ -610,19 +718,19 @@ class Partition:
                 f"{self.high_watermark}.",
             )
         self.log.delete_records_before(target)
-        self.waiters.notify_changed()
+        self._notify_changed()
         return self.log.log_start_offset
 
     def go_offline(self) -> None:
         """The log directory has failed: reject all requests until the next startup."""
         self.offline = True
         self._derive()
-        self.waiters.notify_changed()
+        self._notify_changed()
         self._fail_waiting(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def close(self, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
         """The partition is no longer served here because of ``code``: all waiting requests end."""
         self.leader_id = -1
         self._derive()
-        self.waiters.notify_changed()
+        self._notify_changed()
         self._fail_waiting(code)

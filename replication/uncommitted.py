@@ -100,6 +100,14 @@ class UncommittedRecords:
             self._ending.popleft()
         return size
 
+    def truncate(self, end_offset: int) -> None:
+        """The records from ``end_offset`` on were removed."""
+        self.high_watermark = min(self.high_watermark, end_offset)
+        while self._appends and self._appends[-1][0] > end_offset:
+            self._appends.pop()
+        while self._ending and self._ending[-1][1] >= end_offset:
+            self._ending.pop()
+
 
 def _complete(callbacks: list[OnAcknowledged], error: KafkaError | None) -> None:
     for callback in callbacks:

@@ -596,8 +596,11 @@ def test_older_states_are_ignored() -> None:
 
 def test_only_replicas_may_fetch_and_only_from_the_leader() -> None:
     partition = open_replicated()
-    assert refusal(fetched, partition, 9) is ErrorCode.UNKNOWN_LEADER_EPOCH
-    assert refusal(fetched, open_partition(), 2) is ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert refusal(fetched, partition, 9) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert refusal(fetched, open_partition(), 2) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    # With a leader epoch, the follower may know a newer state, which this broker will know soon.
+    assert refusal(partition.check_follower, 9, 3) is ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert refusal(partition.check_follower, 2, 2) is ErrorCode.FENCED_LEADER_EPOCH
     follow(partition)
     assert refusal(fetched, partition, 3) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
