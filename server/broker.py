@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from .coordination.transactions import TransactionCoordinators
     from .network.links import Links
     from .network.read_ahead import ReadAhead
+    from .replication.manager import Replication
     from .storage.opening import Storage
 
 # Maximum number of concurrent jobs in threads: for codecs, which compute, and for the file I/O of periodic work.
@@ -128,6 +129,7 @@ class Broker:
         )
         self._links = links
         self._peers: Peers | None = None
+        self._replication: Replication | None = None
         self._rng = rng
         self.coordinators = CoordinatorsOnDemand(services, config, self.producer_ids.next)
         self.markers = self.coordinators.markers
@@ -206,6 +208,7 @@ class Broker:
             assignments=assignments,
             coordinators=self.coordinators,
             update_config=self._update_config,
+            create_replication=lambda: self.replication,
         )
         self.metadata_snapshots = MetadataSnapshots(
             loop,
@@ -241,6 +244,31 @@ class Broker:
 
             self._peers = Peers(self.links, self.run_soon, self.node_id, lambda: self.metadata.image, self.config)
         return self._peers
+
+    @property
+    def replication(self) -> Replication:
+        """Followers and leaders of partitions with several replicas. Created on first use."""
+        if self._replication is None:
+            from .replication.fetcher import Local
+            from .replication.manager import Replication
+
+            metadata = self.metadata
+            self._replication = Replication(
+                Local(
+                    node_id=self.node_id,
+                    broker_epoch=lambda: metadata.broker_epoch,
+                    metadata_version=lambda: metadata.image.metadata_version,
+                    slices=self.slices,
+                    timers=self.timers,
+                    now_ms=self.now_ms,
+                    run_soon=self.run_soon,
+                ),
+                self.peers.brokers,
+                self.controller,
+                lambda: metadata.image,
+                self.config,
+            )
+        return self._replication
 
     @property
     def links(self) -> Links:
@@ -293,6 +321,8 @@ class Broker:
 
     async def close(self) -> None:
         """Stop the background work. The owner of the logs and of the metadata closes those."""
+        if self._replication is not None:
+            self._replication.close()
         if self._peers is not None:
             self._peers.close()
         self.publisher.late_replicas.close()

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .coordination.coordinators import Coordinators
     from .records.appends import AppendQueues
     from .records.group_commit import GroupCommit
+    from .replication.manager import Replication
     from .upkeep.directory_assignments import DirectoryAssignments
     from .upkeep.log_cleaner import LogCleaner
     from .upkeep.trash import Trash
@@ -61,8 +62,10 @@ class MetadataPublisher:
         assignments: DirectoryAssignments,
         coordinators: Iterable[Coordinators[Any]],
         update_config: Callable[[BrokerConfig], None],
+        create_replication: Callable[[], Replication],
     ) -> None:
-        """``coordinators``: iterating yields those that exist; ``update_config`` applies dynamic broker settings."""
+        """``coordinators``: iterating yields those that exist; ``update_config`` applies dynamic broker settings;
+        ``create_replication`` is called for the first partition with several replicas."""
         self._metadata = metadata
         self._node_id = metadata.node_id
         self._replicas = replicas
@@ -76,6 +79,8 @@ class MetadataPublisher:
         self._assignments = assignments
         self._coordinators = coordinators
         self._update_config = update_config
+        self._create_replication = create_replication
+        self._replication: Replication | None = None
         self._config = metadata.broker_config
         self._leaving: dict[tuple[str, int], TopicImage] = {}  # partitions of deleted topics, still to be removed
         self.late_replicas = LateReplicas(timers, self._retry)
@@ -110,6 +115,8 @@ class MetadataPublisher:
             yield from self._update_partitions(delta)
         finally:
             self._assignments.release()
+        if delta.brokers and self._replication is not None:
+            self._replication.brokers_changed(delta.brokers)
         if any(resource.type == BROKER_RESOURCE for resource in delta.configs):
             yield from self._update_broker_config()
         for resource in delta.configs:
@@ -209,6 +216,10 @@ class MetadataPublisher:
                 replicas=registration.replicas,
                 isr=registration.isr,
             )
+        if self._replication is None and len(registration.replicas) > 1:
+            self._replication = self._create_replication()
+        if self._replication is not None:
+            self._replication.changed(partition)
 
     def _retry(self, topic_id: bytes, index: int) -> None:
         """Retry to serve a partition whose log could not be created."""
@@ -265,6 +276,8 @@ class MetadataPublisher:
         if partition is not None:
             partition.close(code)
             self._appends.forget(partition)
+            if self._replication is not None:
+                self._replication.forget(partition)
         if partition is not None or was_late:
             self._log_cleaner.forget(topic.name, index)
             try:
@@ -280,6 +293,8 @@ class MetadataPublisher:
             partition = self._replicas.partition_by_key(log.topic, log.partition)
             if partition is not None:
                 partition.go_offline()
+                if self._replication is not None:
+                    self._replication.changed(partition)
                 for coordinators in self._coordinators:
                     if log.topic == coordinators.topic:
                         coordinators.follow(log.partition)

@@ -28,9 +28,9 @@ class Peers:
     ) -> None:
         """``links``: all connections of this process to other nodes."""
         self._links = links
-        brokers = BrokerLinks(links, node_id, image, config)
-        self.markers = RemoteMarkers(brokers, run_soon)
-        self.verification = RemoteVerification(brokers, run_soon)
+        self.brokers = BrokerLinks(links, node_id, image, config)
+        self.markers = RemoteMarkers(self.brokers, run_soon)
+        self.verification = RemoteVerification(self.brokers, run_soon)
 
     def close(self) -> None:
         """Close the connections: requests that wait for a response fail."""

@@ -11,6 +11,8 @@
   consumer skips. A waiting fetch is not woken by records of an open transaction, but by its end.
 - If finding the records (index, headers of batches) would wait for the disk, the request is pending until a thread has
   read that data ahead.
+- Followers (with a replica id) read up to the log end. Their request acknowledges the records before its offsets, which
+  may move high watermarks, before anything is read (`note_positions`). They are woken by appends.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from ...protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from ...protocol.steps import completed
 from ...replication.partition import ISOLATION_LEVELS, ISOLATION_READ_COMMITTED, Partition
 from ..concurrency.slices import release
 from ..context import DEFERRED, Deferred
@@ -40,6 +43,7 @@ from .topic_state import LEADER_ERRORS, current_leader
 
 if TYPE_CHECKING:
     from ...log.transaction_index import AbortedTransaction as KnownAborted
+    from ...replication.waiters import Waiters
     from ..broker import Broker
     from ..concurrency.slices import Sliced
     from ..concurrency.timers import Timer
@@ -71,6 +75,8 @@ def handle(
     fetch = broker.fetch_sessions.open(request, context.api_version, broker.now_ms())
     if len(fetch.partitions) > MANY_PARTITIONS:
         return _handle_long(broker, context, fetch)
+    if fetch.limits.replica_id >= 0:
+        completed(note_positions(broker, fetch))
     read = _Read(broker, context, fetch)
     read.run(wait=False)
     if read.cold:
@@ -94,6 +100,8 @@ def _open_long(broker: Broker, context: RequestContext, request: FetchRequest) -
 
 def _handle_long(broker: Broker, context: RequestContext, fetch: FetchContext) -> Sliced[FetchResponse | Deferred]:
     """Like `handle`, for many partitions in slices."""
+    if fetch.limits.replica_id >= 0:
+        yield from note_positions(broker, fetch)
     read = _Read(broker, context, fetch)
     yield from read.run_in_steps(wait=False)
     if read.cold:
@@ -104,6 +112,44 @@ def _handle_long(broker: Broker, context: RequestContext, fetch: FetchContext) -
     yield from read.release_in_steps()
     _wait_for_records(broker, context, fetch, read)
     return DEFERRED
+
+
+def note_positions(broker: Broker, fetch: FetchContext) -> Sliced[None]:
+    """A follower has all records before the offsets of its request. First all positions are updated, then the high
+    watermarks move, and replicas that may join the in-sync sets are proposed.
+
+    What is wrong with a partition is ignored here: the read finds the same error.
+    """
+    replica_id, broker_epoch = fetch.limits.replica_id, fetch.limits.replica_epoch
+    replication = broker.replication
+    if replication.is_stale(replica_id, broker_epoch):
+        return
+    eligible = replication.may_join(replica_id, broker_epoch)
+    now_ms = broker.timers.now_ms()
+    fetched: list[Partition] = []
+    for count, wanted in enumerate(list(fetch.partitions), 1):
+        partition = broker.replicas.partition_by_key(wanted.topic, wanted.index)
+        if partition is None:
+            continue
+        try:
+            partition.check_follower(replica_id, wanted.current_leader_epoch)
+            if partition.diverging_epoch(wanted.fetch_offset, wanted.last_fetched_epoch) is not None:
+                continue  # its records are not those of this log
+            if not partition.log.log_start_offset <= wanted.fetch_offset <= partition.log.log_end_offset:
+                continue
+            partition.follower_fetched(
+                replica_id, wanted.fetch_offset, now_ms=now_ms, eligible=eligible, broker_epoch=broker_epoch
+            )
+        except KafkaError:
+            continue
+        fetched.append(partition)
+        if not count % READS_PER_STEP:
+            yield 0
+    for partition in fetched:
+        partition.advance_high_watermark()
+        if partition.in_sync is not None and partition.in_sync.may_expand:
+            replication.in_sync_changes.expand(partition)
+        yield 0
 
 
 def failed(request: FetchRequest | FetchContext, error: KafkaError) -> FetchResponse | Sliced[FetchResponse]:
@@ -148,6 +194,7 @@ class _Read:
         "complete",
         "max_bytes",
         "min_bytes",
+        "replica_waiters",
         "results",
         "size",
         "waits_for",
@@ -166,6 +213,8 @@ class _Read:
         self.cold: list[FileRange] = []
         """The ranges to read ahead before the response. The code that uses them must release them."""
         self.waits_for: list[Partition] = []
+        self.replica_waiters: list[Waiters] = []
+        """For a follower: those of `waits_for`."""
         self._leaders: set[int] = set()
 
     def run(self, *, wait: bool) -> None:
@@ -189,6 +238,11 @@ class _Read:
             raise
         self._update_complete()
 
+    @property
+    def waiters(self) -> tuple[Waiters, ...]:
+        """What notifies a waiting fetch."""
+        return tuple(self.replica_waiters or [partition.waiters for partition in self.waits_for])
+
     def _update_complete(self) -> None:
         if self.size >= self.min_bytes or not self.waits_for:
             self.complete = True
@@ -198,7 +252,9 @@ class _Read:
         return self.complete or self._fetch.limits.max_wait_ms <= 0 or not self._fetch.partitions
 
     def _read(self, partitions: Iterable[SessionPartition], wait: bool) -> None:
-        _, _, _, isolation_level, is_follower = self._fetch.limits
+        _, _, _, isolation_level, replica_id, replica_epoch = self._fetch.limits
+        is_follower = replica_id >= 0
+        is_stale = is_follower and self._broker.replication.is_stale(replica_id, replica_epoch)
         committed = isolation_level == ISOLATION_READ_COMMITTED
         size = self.size
         remaining = self.max_bytes - size
@@ -210,22 +266,30 @@ class _Read:
             try:
                 if partition is None:
                     raise KafkaError(self._broker.replicas.missing_partition_error(wanted.topic, wanted.index))
-                if wanted.current_leader_epoch >= 0:
+                if is_follower:
+                    if is_stale:
+                        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                    partition.check_follower(replica_id, max(-1, wanted.current_leader_epoch))
+                elif wanted.current_leader_epoch >= 0:
                     partition.check_leader(wanted.current_leader_epoch)
                 else:
                     partition.check_leader()
-                if is_follower:  # this broker has the only replica
-                    raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 if wanted.last_fetched_epoch >= 0:
                     diverging = partition.diverging_epoch(wanted.fetch_offset, wanted.last_fetched_epoch)
                 if diverging is None:
-                    fetched = partition.read(
-                        wanted.fetch_offset,
-                        max(0, min(wanted.max_bytes, remaining)),
-                        isolation_level=isolation_level,
-                        min_one_batch=size == 0,
-                        wait=wait,
-                    )
+                    max_bytes = max(0, min(wanted.max_bytes, remaining))
+                    if is_follower:
+                        fetched = partition.read_as_leader(
+                            wanted.fetch_offset, max_bytes, min_one_batch=size == 0, wait=wait
+                        )
+                    else:
+                        fetched = partition.read(
+                            wanted.fetch_offset,
+                            max_bytes,
+                            isolation_level=isolation_level,
+                            min_one_batch=size == 0,
+                            wait=wait,
+                        )
                     records: FileRange | bytes = fetched.records if fetched.records is not None else b""
                     aborted = fetched.aborted_transactions
                 else:
@@ -260,6 +324,9 @@ class _Read:
             remaining -= length
             self.results.append((wanted, data))
             self.waits_for.append(partition)
+            if is_follower:
+                assert partition.replica_waiters is not None
+                self.replica_waiters.append(partition.replica_waiters)
         self.size = size
 
     def _error(self, wanted: SessionPartition, partition: Partition | None, code: ErrorCode) -> PartitionData:
@@ -378,7 +445,7 @@ def _wait_for_records(
     if deadline is None:
         deadline = broker.loop.time() + fetch.limits.max_wait_ms / 1000
     context.request = fetch
-    committed = fetch.limits.isolation_level == ISOLATION_READ_COMMITTED
+    committed = fetch.limits.isolation_level == ISOLATION_READ_COMMITTED and fetch.limits.replica_id < 0
     (WaitingCommittedFetch if committed else WaitingFetch)(broker, context, fetch, read, deadline)
 
 
@@ -410,7 +477,7 @@ class WaitingFetch:
         self._broker = broker
         self._context = context
         self._fetch = fetch
-        self._partitions = tuple([partition.waiters for partition in read.waits_for])
+        self._partitions = read.waiters
         self._until = self._appended_bytes() + read.min_bytes - read.size
         self._finished = False
         self._woken = False
@@ -524,7 +591,7 @@ class WaitingCommittedFetch(WaitingFetch):
             self._context.reply_with(read.respond)
             return
         read.release()
-        self._partitions = tuple([partition.waiters for partition in read.waits_for])
+        self._partitions = read.waiters
         self._until = self._appended_bytes() + read.min_bytes - read.size
         self._note_stable(read, self._deadline)
         self._woken = False

@@ -4,7 +4,9 @@
   7), -4 the earliest on local disk (8), -5 the latest that is tiered (9), -6 the earliest that waits to be tiered (11).
   There is no tiered storage, so -4 is the earliest, and -5 and -6 find nothing.
 - The latest offset is the high watermark, or the last stable offset for ``read_committed``. A record beyond it is not
-  found.
+  found. For followers (with the id of a replica), it is the log end offset.
+- After an election, until the new leader knows what was committed in earlier leader epochs, the latest offset and
+  records beyond the high watermark are OFFSET_NOT_AVAILABLE, before version 5 LEADER_NOT_AVAILABLE (KIP-207).
 - By timestamp: the first record whose timestamp is at least the requested one, exact within its batch. A large batch is
   searched elsewhere (`server.records.decoder`), and the response waits for that.
 """
@@ -110,6 +112,7 @@ class _Lookup:
         self._broker = broker
         self._context = context
         self._isolation_level = request.isolation_level
+        self._replica_id = request.replica_id
         self._requested = requested
         self._steps = self._look_up_all(request)
         self._cancel: Callable[[], None] | None = None
@@ -190,6 +193,10 @@ class _Lookup:
                     result.error_code = error.code
                 yield None
 
+    def _not_available(self) -> KafkaError:
+        since_5 = self._context.api_version >= 5
+        return KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE if since_5 else ErrorCode.LEADER_NOT_AVAILABLE)
+
     def _partition(self, topic: str, wanted: ListOffsetsPartition) -> Partition:
         partition = self._broker.replicas.partition_by_key(topic, wanted.partition_index)
         if partition is None:
@@ -204,8 +211,12 @@ class _Lookup:
         if timestamp < 0 and self._context.api_version < _SINCE_VERSION.get(timestamp, _NEVER):
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         log = partition.log
-        end_offset = partition.visible_end_offset(self._isolation_level)
+        in_sync = partition.in_sync
+        is_follower = in_sync is not None and in_sync.follower(self._replica_id) is not None
+        end_offset = log.log_end_offset if is_follower else partition.visible_end_offset(self._isolation_level)
         if timestamp == LATEST:
+            if not is_follower and partition.may_miss_committed_records:
+                raise self._not_available()
             return _UNKNOWN, end_offset, partition.leader_epoch
         if timestamp in (EARLIEST, EARLIEST_LOCAL):
             return _UNKNOWN, log.log_start_offset, log.epoch_of(log.log_start_offset)
@@ -243,6 +254,8 @@ class _Lookup:
                 assert isinstance(outcome.value, tuple)
                 found_timestamp, found_offset = outcome.value
                 if found_offset >= end_offset:
+                    if partition.may_miss_committed_records:
+                        raise self._not_available()
                     return _NOTHING
                 return found_timestamp, found_offset, header.partition_leader_epoch
             offset = header.next_offset

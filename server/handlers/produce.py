@@ -2,7 +2,8 @@
 
 - Versions 3 to 13; 0 to 2 are advertised, but such requests close the connection, as in Apache Kafka (librdkafka before
   2.11 disables compression if the minimum is higher, KAFKA-18659). By topic id since version 13 (KIP-516).
-- With ``acks`` 1, the response follows when the records are appended; with -1, when they are on every in-sync replica.
+- With ``acks`` 1, the response follows when the records are appended; with -1, when they are on every in-sync replica,
+  or with REQUEST_TIMED_OUT after the request's ``timeout_ms``. The records then remain in the log.
   With 0, there is no response, and an error closes the connection, because such a client cannot be notified otherwise.
 - With ``flush.messages``, the response also waits until the records are flushed (``acks=0`` still has no response).
 - Each partition succeeds or fails independently. Records are parsed only where `Log.append` requires it. Batches that
@@ -39,6 +40,7 @@ from ...protocol.messages.produce import (
 from ...protocol.records import ATTRIBUTES_POSITION, BATCH_OVERHEAD, CODEC_MASK, HEADER, TRANSACTIONAL_MASK, Buffer
 from ...protocol.steps import completed
 from ...protocol.uuid import uuid_to_str
+from ...replication.partition import ACKS_ALL
 from ..concurrency.pending import Pending
 from ..context import DEFERRED, Deferred
 from ..coordination.verification import ClientSupport, of_produce
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from ...replication.replicas import TopicKey
     from ..broker import Broker
     from ..concurrency.slices import Sliced
+    from ..concurrency.timers import Timer
     from ..context import RequestContext
     from ..coordination.verification import Verified
 
@@ -206,8 +209,10 @@ class _Produce:
         "_failed_leaders",
         "_first_error",
         "_pending",
+        "_replicating",
         "_request",
         "_response",
+        "_timer",
         "refusal",
         "verified",
     )
@@ -220,6 +225,8 @@ class _Produce:
         self._failed_leaders: set[int] = set()
         self._pending: Pending[None, KafkaError] | None = None  # the partitions that have no result yet
         self._response = ProduceResponse()
+        self._replicating: dict[int, PartitionProduceResponse] | None = None  # parts that wait for other replicas
+        self._timer: Timer | None = None
         self.refusal: KafkaError | None = None
         """The error of all partitions, if any."""
         self.verified: Verified | None = None
@@ -341,11 +348,43 @@ class _Produce:
         result.log_start_offset = info.log_start_offset
         if partition.uncommitted is not None and self._request.acks != 0:
             pending = self._await_partitions()
+            part = pending.add()
+            acknowledged = self._acknowledged
+            if partition.in_sync is not None and self._request.acks == ACKS_ALL:
+                self._limit_wait(part, result)
+                acknowledged = self._replicated
             partition.when_acknowledged(
-                info.last_offset + 1,
-                self._request.acks,
-                partial(self._acknowledged, partition, result, pending, pending.add()),
+                info.last_offset + 1, self._request.acks, partial(acknowledged, partition, result, pending, part)
             )
+
+    def _limit_wait(self, part: int, result: PartitionProduceResponse) -> None:
+        """This part waits for other replicas, for as long as the request permits."""
+        if self._replicating is None:
+            self._replicating = {}
+            self._timer = self._broker.timers.call_after(max(0, self._request.timeout_ms), self._timed_out)
+        self._replicating[part] = result
+
+    def _timed_out(self) -> None:
+        pending, self._timer = self._pending, None
+        waiting, self._replicating = self._replicating, {}
+        if pending is None or not waiting:
+            return
+        for part, result in waiting.items():
+            result.error_code = ErrorCode.REQUEST_TIMED_OUT
+            if self._first_error is None:
+                self._first_error = result
+            pending.complete(part, None)
+
+    def _replicated(
+        self,
+        partition: Partition,
+        result: PartitionProduceResponse,
+        pending: Pending[None, KafkaError],
+        part: int,
+        error: KafkaError | None,
+    ) -> None:
+        if self._replicating is not None and self._replicating.pop(part, None) is not None:
+            self._acknowledged(partition, result, pending, part, error)
 
     def _await_partitions(self) -> Pending[None, KafkaError]:
         if self._pending is None:
@@ -421,12 +460,16 @@ class _Produce:
         """The response, if every partition has its result. Otherwise it is sent when all have theirs."""
         if self._pending is None or not self._pending.is_outstanding:
             self._pending = None  # it refers to this object: a reference cycle
+            if self._timer is not None:
+                self._timer.cancel()
             return self._finish_response()
         self._context.keeps_request = True  # its records are in the queues
         self._pending.start()
         return DEFERRED
 
     def _reply(self, results: list[None]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         answer = self._finish_response()
         if answer is None:
             self._context.reply_nothing()

@@ -99,7 +99,10 @@ class Limits(NamedTuple):
     min_bytes: int
     max_bytes: int
     isolation_level: int
-    is_follower: bool
+    replica_id: int
+    """The broker id of a follower; -1 for consumers."""
+    replica_epoch: int
+    """The broker epoch of a follower (KIP-903); -1 if it is unknown."""
 
 
 _limits = lru_cache(maxsize=64)(Limits)
@@ -124,7 +127,8 @@ class FetchContext:
             request.min_bytes,
             request.max_bytes,
             request.isolation_level,
-            max(request.replica_id, request.replica_state.replica_id) >= 0,
+            max(request.replica_id, request.replica_state.replica_id),
+            request.replica_state.replica_epoch,
         )
         self.partitions = partitions  # for a session: read lazily, so that later updates count
         self.session = session

@@ -1,0 +1,340 @@
+"""A fetcher: requests the records of all partitions that this broker follows on one leader, over one link.
+
+One request is in flight. Its response is applied in slices, and then the next request is sent. So memory is bounded by
+one response (`replica.fetch.response.max.bytes`), and the leader sees each position once: the request for the next
+records acknowledges the earlier ones.
+
+If there is no response, the next request follows immediately. The link pauses between its attempts to connect.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ...protocol.errors import ErrorCode, KafkaError, error_name, known_error
+from ...protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
+from ...protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ...replication.fetch_requests import Key, RequestSession, SessionRequest
+from ...replication.following import Following, Next, Position
+from ..network.links import LinkError
+
+if TYPE_CHECKING:
+    from ...config.sources import BrokerConfig
+    from ...protocol.messages.fetch import FetchResponse, PartitionData
+    from ...replication.partition import Partition
+    from ..concurrency.clock import Clock
+    from ..concurrency.slices import Sliced, Slices
+    from ..concurrency.timers import Timer, TimerWheel
+    from ..network.links import Link, Outgoing
+
+logger = logging.getLogger(__name__)
+
+_LATEST: Final = -1
+_EARLIEST: Final = -2
+
+_LIST_OFFSETS_VERSION: Final = 9
+"""With the leader epoch, and without timestamps that are not needed. All brokers with replica epochs have it."""
+
+# The lowest metadata.version of each version of a follower's Fetch.
+_FETCH_VERSIONS: Final = ((27, 18), (21, 17), (19, 16), (10, 15), (9, 14))
+_LOWEST_FETCH_VERSION: Final = 13
+_REPLICA_STATE_SINCE: Final = 15
+
+
+def fetch_version(metadata_version: int) -> int:
+    """The version of Fetch that all brokers of a cluster with this metadata.version support."""
+    for level, version in _FETCH_VERSIONS:
+        if metadata_version >= level:
+            return version
+    return _LOWEST_FETCH_VERSION
+
+
+class FetcherSettings(NamedTuple):
+    """The settings of all fetchers of a broker."""
+
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    partition_max_bytes: int
+    max_pause_ms: int
+    timeout_ms: int
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> FetcherSettings:
+        """Read them from the settings of the broker."""
+        return cls(
+            max_wait_ms=config.int("replica.fetch.wait.max.ms"),
+            min_bytes=config.int("replica.fetch.min.bytes"),
+            max_bytes=config.int("replica.fetch.response.max.bytes"),
+            partition_max_bytes=config.int("replica.fetch.max.bytes"),
+            max_pause_ms=config.int("replica.fetch.backoff.ms"),
+            timeout_ms=config.int("replica.socket.timeout.ms"),
+        )
+
+
+class Local(NamedTuple):
+    """What the fetchers need of their broker."""
+
+    node_id: int
+    broker_epoch: Callable[[], int]
+    metadata_version: Callable[[], int]
+    slices: Slices
+    timers: TimerWheel
+    now_ms: Clock
+    run_soon: Callable[[Callable[[], None]], None]
+
+
+class Fetcher:
+    """See the module docstring."""
+
+    def __init__(
+        self, leader_id: int, link: Callable[[], Link | None], local: Local, settings: FetcherSettings
+    ) -> None:
+        """``link`` returns the link to the leader; None while it is not registered."""
+        self.leader_id = leader_id
+        self._link = link
+        self._local = local
+        self._settings = settings
+        self._following: dict[Key, Following] = {}
+        self._session = RequestSession()
+        self._in_flight: Outgoing | None = None
+        self._is_busy = False  # a request is in flight or its response is being applied
+        self._timer: Timer | None = None
+        self._problem: str | None = None
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._following)
+
+    def follow(self, following: Following) -> None:
+        """Fetch this partition from the next request on."""
+        partition = following.partition
+        self._following[partition.topic_id, partition.index] = following
+        self.wake()
+
+    def follows(self, partition: Partition) -> bool:
+        """Whether this partition is fetched in its current leader epoch."""
+        following = self._following.get((partition.topic_id, partition.index))
+        return following is not None and following.partition is partition and following.is_current
+
+    def forget(self, key: Key) -> None:
+        """Do not fetch this partition any longer. A response for it is ignored."""
+        self._following.pop(key, None)
+
+    def wake(self) -> None:
+        """Something has changed: send a request if none is in flight."""
+        if not self._is_busy and not self._closed:
+            self._is_busy = True
+            self._local.run_soon(self._send)
+
+    def close(self) -> None:
+        """Send nothing more, and ignore the response to the request in flight."""
+        self._closed = True
+        self._following.clear()
+        self._cancel_timer()
+        if self._in_flight is not None:
+            self._in_flight.cancel()
+            self._in_flight = None
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def _send(self) -> None:
+        self._is_busy = False
+        self._cancel_timer()
+        if self._closed:
+            return
+        now_ms = self._local.timers.now_ms()
+        wanted: dict[Key, Position] = {}
+        resume_ms: int | None = None
+        for key, following in self._following.items():
+            if following.is_due(now_ms):
+                wanted[key] = following.position
+            elif following.resume_ms is not None:
+                resume_ms = following.resume_ms if resume_ms is None else min(resume_ms, following.resume_ms)
+        link = self._link() if wanted else None
+        if link is None:
+            if wanted:
+                resume_ms = now_ms + self._settings.max_pause_ms
+            if resume_ms is not None:
+                self._timer = self._local.timers.call_after(max(1, resume_ms - now_ms), self._timer_fired)
+            return
+        self._is_busy = True
+        request, version = self._request(self._session.request(wanted))
+        self._in_flight = link.send(request, version, self._answered, timeout_ms=self._settings.timeout_ms)
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        self.wake()
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _request(self, session: SessionRequest) -> tuple[FetchRequest, int]:
+        version = fetch_version(self._local.metadata_version())
+        settings = self._settings
+        request = FetchRequest(
+            max_wait_ms=settings.max_wait_ms,
+            min_bytes=settings.min_bytes,
+            max_bytes=settings.max_bytes,
+            session_id=session.session_id,
+            session_epoch=session.session_epoch,
+        )
+        if version >= _REPLICA_STATE_SINCE:
+            request.replica_state = ReplicaState(
+                replica_id=self._local.node_id, replica_epoch=self._local.broker_epoch()
+            )
+        else:
+            request.replica_id = self._local.node_id
+        topics: dict[bytes, FetchTopic] = {}
+        for (topic_id, index), position in session.named.items():
+            topic = topics.get(topic_id)
+            if topic is None:
+                topic = topics[topic_id] = FetchTopic(topic_id=topic_id)
+            topic.partitions.append(
+                FetchPartition(
+                    partition=index,
+                    current_leader_epoch=position.leader_epoch,
+                    fetch_offset=position.fetch_offset,
+                    last_fetched_epoch=position.last_fetched_epoch,
+                    log_start_offset=position.log_start_offset,
+                    partition_max_bytes=settings.partition_max_bytes,
+                )
+            )
+        request.topics = list(topics.values())
+        forgotten: dict[bytes, ForgottenTopic] = {}
+        for topic_id, index in session.forgotten:
+            forgotten.setdefault(topic_id, ForgottenTopic(topic_id=topic_id)).partitions.append(index)
+        request.forgotten_topics_data = list(forgotten.values())
+        return request, version
+
+    # -- responses -----------------------------------------------------------------------------------------------------
+
+    def _answered(self, response: FetchResponse | None, error: Exception | None) -> None:
+        self._in_flight = None
+        if self._closed:
+            return
+        if response is None:
+            assert error is not None
+            self._session.failed()
+            self._report(str(error))
+            if not isinstance(error, LinkError):  # the peer does not support the version
+                self._pause()
+                return
+            self._send()
+        elif response.error_code:
+            code = known_error(response.error_code)
+            self._session.failed(code)
+            if code not in (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH):
+                self._report(error_name(response.error_code))
+                self._pause()
+                return
+            self._send()
+        else:
+            self._report(None)
+            requested = self._session.requested
+            self._session.succeeded(response.session_id)
+            self._local.slices.begin_shielded(self._apply(requested, response), immediately=True)
+
+    def _pause(self) -> None:
+        self._is_busy = False
+        self._timer = self._local.timers.call_after(max(1, self._settings.max_pause_ms), self._timer_fired)
+
+    def _report(self, problem: str | None) -> None:
+        """Log a lasting problem once, and its end."""
+        if problem is not None and self._problem is None:
+            logger.warning("Cannot fetch from broker %d, retrying: %s", self.leader_id, problem)
+        elif problem is None and self._problem is not None:
+            logger.info("Fetching from broker %d again", self.leader_id)
+        self._problem = problem
+
+    def _apply(self, requested: Any, response: FetchResponse) -> Sliced[None]:
+        lost: list[tuple[Key, Following, Position]] = []
+        try:
+            for topic in response.responses:
+                for data in topic.partitions:
+                    key = (topic.topic_id, data.partition_index)
+                    following, position = self._following.get(key), requested.get(key)
+                    if following is None or position is None:
+                        continue  # forgotten meanwhile
+                    step = self._handle(following, position, data)
+                    data.records = None
+                    self._take(key, following, step)
+                    if step is Next.FIND_OFFSET:
+                        lost.append((key, following, position))
+                    yield 0
+            for key, following, position in lost:
+                yield from self._find_offset(key, following, position)
+        finally:
+            self._send()
+
+    def _handle(self, following: Following, position: Position, data: PartitionData) -> Next:
+        now_ms, max_pause_ms = self._local.timers.now_ms(), self._settings.max_pause_ms
+        try:
+            return following.handle(
+                position, data, now_ms=now_ms, wall_ms=self._local.now_ms(), max_pause_ms=max_pause_ms
+            )
+        except Exception:  # the other partitions must continue
+            partition = following.partition
+            logger.exception("Replicating %s-%d failed with an unexpected error", partition.topic, partition.index)
+            return following.failed("an unexpected error", now_ms=now_ms, max_pause_ms=max_pause_ms)
+
+    def _take(self, key: Key, following: Following, step: Next) -> None:
+        partition = following.partition
+        if step is Next.STOP:
+            if self._following.get(key) is following:
+                del self._following[key]
+            if following.problem is not None:
+                logger.error("%s-%d is not replicated: %s", partition.topic, partition.index, following.problem)
+        elif step is Next.PAUSE:
+            logger.info("%s-%d makes no progress, retrying: %s", partition.topic, partition.index, following.problem)
+
+    def _find_offset(self, key: Key, following: Following, position: Position) -> Sliced[None]:
+        """Continue where the leader's log and this one can be joined."""
+        now_ms, max_pause_ms = self._local.timers.now_ms, self._settings.max_pause_ms
+        partition = following.partition
+        logger.info(
+            "%s-%d: offset %d is not in the log of broker %d",
+            partition.topic,
+            partition.index,
+            position.fetch_offset,
+            self.leader_id,
+        )
+        try:
+            log_end_offset = yield from self._list_offset(following, _LATEST)
+            log_start_offset = yield from self._list_offset(following, _EARLIEST)
+        except (LinkError, KafkaError) as error:
+            following.failed(f"ListOffsets failed: {error}", now_ms=now_ms(), max_pause_ms=max_pause_ms)
+            return
+        if self._following.get(key) is following:
+            step = following.found_offsets(
+                position,
+                log_end_offset,
+                log_start_offset,
+                now_ms=now_ms(),
+                wall_ms=self._local.now_ms(),
+                max_pause_ms=max_pause_ms,
+            )
+            self._take(key, following, step)
+
+    def _list_offset(self, following: Following, timestamp: int) -> Sliced[int]:
+        link = self._link()
+        if link is None:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "the leader is not registered")
+        partition = following.partition
+        wanted = ListOffsetsPartition(
+            partition_index=partition.index, current_leader_epoch=following.leader_epoch, timestamp=timestamp
+        )
+        request = ListOffsetsRequest(
+            replica_id=self._local.node_id, topics=[ListOffsetsTopic(name=partition.topic, partitions=[wanted])]
+        )
+        response = yield from link.call(
+            self._local.slices, request, _LIST_OFFSETS_VERSION, timeout_ms=self._settings.timeout_ms
+        )
+        found = response.topics[0].partitions[0]
+        if found.error_code:
+            raise KafkaError(known_error(found.error_code))
+        return int(found.offset)
