@@ -35,8 +35,7 @@ _OWN: Final = Section(
     ),
     Setting(
         "moldau.max.replicas", INT, 32767, at_least(1), LOW,
-        "The highest number of replicas of a new partition. `moldau serve --brokers` sets it to 1, because its brokers "
-        "do not copy records; partitions cannot be moved to another broker then.",
+        "The highest number of replicas of a new partition. With 1, partitions cannot be moved to another broker.",
         acted_on=True,
     ),
 )

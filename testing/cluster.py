@@ -6,15 +6,16 @@
 
 The brokers are those of ``moldau serve --brokers 3``, in separate processes, but they are not restarted automatically.
 Their ids are 1, 2 and 3. Broker 1 is also the controller: while it is stopped, killed or paused, the others serve their
-partitions, but no topic is created, and no other broker can start. A partition has one replica, so no other broker can
-lead it: it is unavailable while its broker is.
+partitions, but no topic is created, no other broker can start, and none becomes leader of another one's partitions. A
+partition with one replica is unavailable while its broker is. With several replicas, another one leads when the session
+of its broker has expired.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -204,16 +205,45 @@ class Cluster:
         except TimeoutError as error:
             raise BrokerError(str(error)) from error
 
-    def create_topic(self, topic: str, leaders: list[int] | int = 1) -> None:
+    def await_isr(self, topic: str, partition: int, broker_ids: set[int], timeout: float | None = None) -> None:
+        """Return when exactly these brokers are the in-sync replicas of the partition, as all brokers that respond
+        know.
+
+            cluster.await_isr("orders", 0, {1, 2, 3})
+
+        Raises :class:`BrokerError` after ``timeout`` seconds.
+        """
+        wait_seconds = self._timeout_s if timeout is None else timeout
+        try:
+            wait_until(
+                lambda: all(self._isr_seen_by(broker, topic, partition) == broker_ids for broker in self._responding()),
+                f"{broker_ids} are the in-sync replicas of {topic}-{partition}",
+                seconds=wait_seconds,
+                retry=OSError,
+            )
+        except TimeoutError as error:
+            raise BrokerError(str(error)) from error
+
+    def create_topic(
+        self,
+        topic: str,
+        leaders: Sequence[int | Sequence[int]] | int = 1,
+        *,
+        config: Mapping[str, ConfigValue] | None = None,
+    ) -> None:
         """Create a topic with this number of partitions, or with one on each of these brokers, and return when all
         brokers that respond know it.
 
             cluster.create_topic("orders", [1, 2, 3])
+            cluster.create_topic("payments", [[1, 2, 3]], config={"min.insync.replicas": 2})
+
+        Several brokers for a partition are its replicas; the first one leads. ``config``: settings of the topic.
         """
         from ..protocol.errors import ErrorCode, KafkaError
         from ..protocol.messages.create_topics import (
             CreatableReplicaAssignment,
             CreatableTopic,
+            CreatableTopicConfig,
             CreateTopicsRequest,
         )
 
@@ -222,9 +252,14 @@ class Cluster:
             wanted.num_partitions = leaders
         else:
             wanted.assignments = [
-                CreatableReplicaAssignment(partition_index=index, broker_ids=[leader])
-                for index, leader in enumerate(leaders)
+                CreatableReplicaAssignment(
+                    partition_index=index, broker_ids=[replicas] if isinstance(replicas, int) else list(replicas)
+                )
+                for index, replicas in enumerate(leaders)
             ]
+        wanted.configs = [
+            CreatableTopicConfig(name=name, value=config_text(value)) for name, value in (config or {}).items()
+        ]
         request = CreateTopicsRequest(topics=[wanted], timeout_ms=int(self._timeout_s * 1000))
         (result,) = self._call(self._responding()[0], request).topics
         if result.error_code:
@@ -352,6 +387,13 @@ class Cluster:
         (found,) = self._call(broker, request).topics
         leaders = {each.partition_index: each.leader_id for each in found.partitions}
         return leaders[partition] if leaders.get(partition, -1) >= 0 else None
+
+    def _isr_seen_by(self, broker: ClusterBroker, topic: str, partition: int) -> set[int]:
+        from ..protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+        (found,) = self._call(broker, request).topics
+        return {id for each in found.partitions if each.partition_index == partition for id in each.isr_nodes}
 
     def _has_no_topics(self, broker: ClusterBroker) -> bool:
         from ..protocol.messages.metadata import MetadataRequest

@@ -238,7 +238,6 @@ def test_invalid_assignments_are_rejected(
 
 
 def test_a_limit_of_replicas_applies_to_topics_and_moves(new_cluster: type[Cluster]) -> None:
-    """`serve --brokers`: a follower would never get a record, and `acks=all` would wait for it forever."""
     cluster = new_cluster(1, 2, settings={"moldau.max.replicas": "1", "offsets.topic.replication.factor": "2"})
     two = CreatableTopic(name="a", num_partitions=1, replication_factor=2)
     outcome = create(cluster, two, assigned("b", (0, [1, 2])), assigned("c", (0, [1])))

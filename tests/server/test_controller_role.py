@@ -41,8 +41,13 @@ def apache(controller: Controller, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(scope="module")
-def moldau(controller: Controller, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    directory = tmp_path_factory.mktemp("moldau") / "data"
+def moldau_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("moldau") / "data"
+
+
+@pytest.fixture(scope="module")
+def moldau(controller: Controller, moldau_directory: Path) -> Iterator[Broker]:
+    directory = moldau_directory
     format_directory(controller.cluster_id, directory, MOLDAU)
     settings = {
         "process.roles": "broker",
@@ -231,3 +236,53 @@ def known(address: str, name: str) -> set[str | None]:
     with WireClient(address) as wire:
         response = wire.call(MetadataRequest(topics=[MetadataRequestTopic(name=name)]))
     return {topic.name for topic in response.topics if topic.error_code == ErrorCode.NONE}
+
+
+# Partitions with a replica on each of the brokers.
+
+
+def create_replicated(address: str, *replicas: int) -> str:
+    """A new topic, led by the first of these brokers."""
+    name = f"topic-{next(_numbers)}"
+    assignment = CreatableReplicaAssignment(partition_index=0, broker_ids=list(replicas))
+    requested = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=[assignment])
+    with WireClient(address) as wire:
+        response = wire.call(CreateTopicsRequest(topics=[requested], timeout_ms=20_000))
+    assert [result.error_code for result in response.topics] == [ErrorCode.NONE], response
+    return name
+
+
+def state_of(address: str, topic: str) -> tuple[int, set[int]]:
+    """The leader of the partition and its in-sync replicas."""
+    with WireClient(address) as wire:
+        response = wire.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]))
+    (partition,) = response.topics[0].partitions
+    return partition.leader_id, set(partition.isr_nodes)
+
+
+def log_of(directory: Path, topic: str) -> bytes:
+    return (directory / f"{topic}-0" / "00000000000000000000.log").read_bytes()
+
+
+@pytest.mark.parametrize("leader", [BROKER, MOLDAU])
+def test_both_brokers_replicate_each_others_partitions(
+    apache: ApacheBroker, moldau: Broker, moldau_directory: Path, leader: int
+) -> None:
+    follower = BROKER if leader == MOLDAU else MOLDAU
+    brokers: dict[int, ApacheBroker | Broker] = {BROKER: apache, MOLDAU: moldau}
+    addresses = [broker.bootstrap_servers for broker in brokers.values()]
+    topic = create_replicated(apache.bootstrap_servers, leader, follower)
+    wait_until(lambda: all(topic in leaders(address) for address in addresses))
+    values = [str(number).encode() for number in range(50)]
+    assert produce(brokers[leader].bootstrap_servers, topic, *values) == list(range(50))
+    assert state_of(brokers[follower].bootstrap_servers, topic) == (leader, {BROKER, MOLDAU})
+    assert log_of(apache.data_dir, topic) == log_of(moldau_directory, topic)
+    brokers[leader].kill()
+    there = brokers[follower].bootstrap_servers
+    wait_until(lambda: state_of(there, topic) == (follower, {follower}))
+    assert produce(there, topic, b"meanwhile") == [50]
+    assert consume(there, topic, 51) == [*values, b"meanwhile"]
+    brokers[leader].start()
+    wait_until(lambda: state_of(there, topic) == (follower, {BROKER, MOLDAU}))
+    assert produce(there, topic, b"after") == [51]
+    assert log_of(apache.data_dir, topic) == log_of(moldau_directory, topic)
