@@ -240,13 +240,16 @@ class Partition:
         self.replicas = replicas
         self.isr = isr
 
-    def check_leader(self, current_leader_epoch: int = NO_LEADER_EPOCH) -> None:
-        """Raise unless this broker leads, in the client's leader epoch (KIP-320)."""
+    def check_leader(self, current_leader_epoch: int = NO_LEADER_EPOCH, *, or_follower: bool = False) -> None:
+        """Raise unless this broker leads, in the client's leader epoch (KIP-320).
+
+        ``or_follower``: the partition may also be read here if this broker follows (KIP-392).
+        """
         if self.offline:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"The log directory of {self.topic}-{self.index} is offline."
             )
-        if self.leader_id != self.local_id:
+        if self.leader_id != self.local_id and not or_follower:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if current_leader_epoch != NO_LEADER_EPOCH and current_leader_epoch != self.leader_epoch:
             fenced = current_leader_epoch < self.leader_epoch
@@ -622,7 +625,10 @@ class Partition:
                     self._flush_or_request(now_ms)
         reached = max(uncommitted.high_watermark, min(high_watermark, log.log_end_offset))
         if reached > uncommitted.high_watermark:
+            stable = self.last_stable_offset
             self.waiters.appended(uncommitted.move(reached))
+            if self.last_stable_offset != stable:
+                self.waiters.notify_stable()
         start = min(log_start_offset, reached)
         if start > log.log_start_offset:
             log.delete_records_before(start)

@@ -11,6 +11,7 @@
   consumer skips. A waiting fetch is not woken by records of an open transaction, but by its end.
 - If finding the records (index, headers of batches) would wait for the disk, the request is pending until a thread has
   read that data ahead.
+- Since version 11, consumers also read from followers, up to the high watermark that the follower knows (KIP-392).
 - Followers (with a replica id) read up to the log end. Their request acknowledges the records before its offsets, which
   may move high watermarks, before anything is read (`note_positions`). They are woken by appends.
 """
@@ -57,6 +58,9 @@ _COLD_ROUNDS = 4
 MANY_PARTITIONS = 100
 """A fetch of more partitions takes more than 2 ms, and is served in slices."""
 READS_PER_STEP = 10
+
+FOLLOWERS_SINCE_VERSION = 11
+"""The first version with which consumers may read from followers (KIP-392)."""
 
 _UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
@@ -254,6 +258,7 @@ class _Read:
     def _read(self, partitions: Iterable[SessionPartition], wait: bool) -> None:
         _, _, _, isolation_level, replica_id, replica_epoch = self._fetch.limits
         is_follower = replica_id >= 0
+        reads_followers = self._context.api_version >= FOLLOWERS_SINCE_VERSION
         is_stale = is_follower and self._broker.replication.is_stale(replica_id, replica_epoch)
         committed = isolation_level == ISOLATION_READ_COMMITTED
         size = self.size
@@ -271,9 +276,9 @@ class _Read:
                         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
                     partition.check_follower(replica_id, max(-1, wanted.current_leader_epoch))
                 elif wanted.current_leader_epoch >= 0:
-                    partition.check_leader(wanted.current_leader_epoch)
+                    partition.check_leader(wanted.current_leader_epoch, or_follower=reads_followers)
                 else:
-                    partition.check_leader()
+                    partition.check_leader(or_follower=reads_followers)
                 if wanted.last_fetched_epoch >= 0:
                     diverging = partition.diverging_epoch(wanted.fetch_offset, wanted.last_fetched_epoch)
                 if diverging is None:

@@ -15,7 +15,7 @@ from moldau.protocol.records import Record, build_batch
 from moldau.replication.following import FIRST_PAUSE_MS, Following, Next, Position
 from moldau.replication.partition import Partition
 
-from .partitions import DIRECTORY, NOW, append, follow, lead, new_partition, plain_batch
+from .partitions import DIRECTORY, NOW, Waiter, append, follow, lead, new_partition, plain_batch, refusal_of
 
 MAX_PAUSE_MS = 1000
 
@@ -227,3 +227,31 @@ def test_a_partition_with_another_leader_or_none_is_not_followed_any_longer(lead
     followed = following(partition)
     follow(partition, 5, 2, leader_id=leader_id)
     assert handle(followed, records=from_leader(0, 4)) is Next.STOP
+
+
+def test_consumers_of_a_follower_are_notified_when_its_high_watermark_moves() -> None:
+    partition = new_partition()
+    followed = following(partition)
+    waiter = Waiter()
+    partition.waiters.wait_for_bytes(waiter, 1)
+    handle(followed, records=from_leader(0, 4))
+    assert waiter.notified == 0
+    handle(followed, high_watermark=1)
+    assert waiter.notified == 1
+    partition.check_leader(4, or_follower=True)
+    assert refusal_of(partition.check_leader, 4) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert refusal_of(partition.check_leader, 3, or_follower=True) is ErrorCode.FENCED_LEADER_EPOCH
+
+
+def test_consumers_of_a_follower_are_notified_when_a_marker_is_committed() -> None:
+    partition = new_partition()
+    followed = following(partition)
+    batch = from_leader(0, 4, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    marker = build_end_transaction_marker(7, 0, EndTransactionMarker(True, 0), offset=1, leader_epoch=4, now_ms=NOW)
+    handle(followed, records=batch, high_watermark=1)
+    waiter = Waiter()
+    partition.waiters.wait_for_stable(waiter)
+    handle(followed, records=marker, high_watermark=1)
+    assert (waiter.notified, partition.last_stable_offset) == (0, 0)
+    handle(followed, high_watermark=2)
+    assert (waiter.notified, partition.last_stable_offset) == (1, 2)

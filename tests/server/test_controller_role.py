@@ -6,6 +6,7 @@ The controller is node 3000, Apache Kafka's broker is node 1, Moldau's is node 2
 import itertools
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
