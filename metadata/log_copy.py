@@ -4,8 +4,7 @@ It has the files of any metadata log (`metadata_log.py`). An observer (`observer
 records are committed. The copy may end with records that are not committed, and that may be truncated again. It need
 not be durable: what a power failure removes is fetched again. So nothing waits for a sync, and `quorum-state`, which
 has the leader and the epoch that the broker has seen, is not synced either: an incomplete one counts as missing. It
-never contains a vote. Only snapshots
-are synced, because the log before them may be deleted.
+never contains a vote. Only snapshots are synced, because the log before them may be deleted.
 """
 
 from __future__ import annotations
