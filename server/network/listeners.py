@@ -131,7 +131,7 @@ class Network:
         self.read_ahead = ReadAhead(background)
         self.peer_log = PeerLog(logging.getLogger(Connection.__module__), timers, loop.time)
         self.listeners: list[Listener] = []
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}  # a set in the order of arrival
         self._backlog = backlog
         self._send_buffer_bytes = send_buffer_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
@@ -183,11 +183,11 @@ class Network:
             logger.debug("A connection was closed while it was being accepted: %s", error)
             sock.close()
             return
-        self.connections.add(connection)
+        self.connections[connection] = None
 
     def connection_closed(self, connection: Connection) -> None:
         """Remove a closed connection. Called by the connection."""
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         if not self.connections and self._drained is not None:
             self._drained.set()
 
