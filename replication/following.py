@@ -106,7 +106,7 @@ class Following:
         """Process the response to this request."""
         if not self.is_current:
             return Next.STOP
-        if requested.fetch_offset != self.partition.log.log_end_offset:
+        if not self._is_next(requested):
             return Next.FETCH
         code = known_error(data.error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -142,7 +142,7 @@ class Following:
         if not self.is_current:
             return Next.STOP
         own_end = self.partition.log.log_end_offset
-        if requested.fetch_offset != own_end:
+        if not self._is_next(requested):
             return Next.FETCH
         try:
             if log_end_offset < own_end:
@@ -160,6 +160,13 @@ class Following:
         self._resume_ms = now_ms + min(FIRST_PAUSE_MS << min(self._failures, 16), max_pause_ms)
         self._failures += 1
         return Next.PAUSE
+
+    def _is_next(self, requested: Position) -> bool:
+        """Whether the request belongs to this leader epoch and to the present log end. The same leader may have been
+        elected again since, with another history in between."""
+        return (
+            requested.leader_epoch == self.leader_epoch and requested.fetch_offset == self.partition.log.log_end_offset
+        )
 
     def _rejected(self, error: KafkaError, *, now_ms: int, max_pause_ms: int) -> Next:
         if error.code in _STOPPING:

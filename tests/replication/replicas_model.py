@@ -304,16 +304,16 @@ class Cluster:
         request, node.in_flight = node.in_flight, None
         assert request is not None
         assert request.response is not None
-        if request.following is node.following:
-            self.handle(node, request)
+        if node.following is not None and node.following.leader_id == request.leader_id:
+            self.handle(node, node.following, request)
 
-    def handle(self, node: Node, request: Request) -> None:
+    def handle(self, node: Node, following: Following, request: Request) -> None:
         assert request.response is not None
         response = request.response
         if response.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             leader = self.nodes[request.leader_id]
             if leader.leads and leader.partition.leader_epoch == request.position.leader_epoch:
-                request.following.found_offsets(
+                following.found_offsets(
                     request.position,
                     leader.partition.log.log_end_offset,
                     leader.partition.log.log_start_offset,
@@ -322,7 +322,7 @@ class Cluster:
                     max_pause_ms=100,
                 )
             return
-        request.following.handle(request.position, response, now_ms=self.now_ms, wall_ms=_WALL_MS, max_pause_ms=100)
+        following.handle(request.position, response, now_ms=self.now_ms, wall_ms=_WALL_MS, max_pause_ms=100)
 
     # -- proposals -----------------------------------------------------------------------------------------------------
 

@@ -128,7 +128,10 @@ def test_a_response_of_an_earlier_leader_epoch_or_position_is_ignored() -> None:
     handle(earlier, records=from_leader(0, 4))
     assert handle(earlier, requested=requested, records=from_leader(0, 4)) is Next.FETCH
     assert partition.log.log_end_offset == 1
+    requested = earlier.position
     later = following(partition, 5, partition_epoch=2)
+    assert handle(later, requested=requested, records=from_leader(1, 4)) is Next.FETCH
+    assert partition.log.log_end_offset == 1
     assert handle(earlier, records=from_leader(1, 4)) is Next.STOP
     assert partition.log.log_end_offset == 1
     assert handle(later, records=from_leader(1, 5)) is Next.FETCH

@@ -265,6 +265,7 @@ def log_of(directory: Path, topic: str) -> bytes:
     return (directory / f"{topic}-0" / "00000000000000000000.log").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leader", [BROKER, MOLDAU])
 def test_both_brokers_replicate_each_others_partitions(
     apache: ApacheBroker, moldau: Broker, moldau_directory: Path, leader: int

@@ -77,8 +77,13 @@ def format_directory(
 
 
 @pytest.fixture(scope="module")
-def broker(apache: ApacheKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    directory = tmp_path_factory.mktemp("joined") / "data"
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The log directory of Moldau's broker."""
+    return tmp_path_factory.mktemp("joined") / "data"
+
+
+@pytest.fixture(scope="module")
+def broker(apache: ApacheKafka, directory: Path) -> Iterator[Broker]:
     format_directory(apache, directory)
     with joining(apache, directory) as started:
         yield started
@@ -191,6 +196,39 @@ def test_data_and_leadership_survive_restarts(apache: ApacheKafka, broker: Broke
         consumer.seek_to_beginning()
         assert next(consumer).value == b"before"
         consumer.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("leader", [1, NODE])
+def test_replicas_of_both_brokers_are_in_sync_and_equal(
+    apache: ApacheKafka, broker: Broker, directory: Path, leader: int
+) -> None:
+    name = f"topic-{next(_numbers)}"
+    assignment = CreatableReplicaAssignment(partition_index=0, broker_ids=[leader, 3 - leader])
+    requested = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=[assignment])
+    with WireClient(apache.bootstrap_servers) as apache_wire, WireClient(broker.bootstrap_servers) as wire:
+        response = apache_wire.call(CreateTopicsRequest(topics=[requested], timeout_ms=20_000))
+        assert [result.error_code for result in response.topics] == [ErrorCode.NONE], response
+        wait_until(lambda: topics(wire).get(name) == topics(apache_wire).get(name) == leader)
+        producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, acks="all", retries=10_000)
+        sent = [producer.send(name, str(number).encode(), partition=0) for number in range(50)]
+        assert [each.get(timeout=60).offset for each in sent] == list(range(50))
+        logs = [path / f"{name}-0" / "00000000000000000000.log" for path in (apache.data_dir, directory)]
+        assert logs[0].read_bytes() == logs[1].read_bytes()
+        broker.kill()
+        wait_until(lambda: in_sync(apache_wire, name) == {1})
+        assert topics(apache_wire)[name] == 1
+        assert producer.send(name, b"meanwhile", partition=0).get(timeout=60).offset == 50
+        broker.start()
+        wait_until(lambda: in_sync(apache_wire, name) == {1, NODE})
+        assert producer.send(name, b"after", partition=0).get(timeout=60).offset == 51
+        producer.close()
+        assert logs[0].read_bytes() == logs[1].read_bytes()
+
+
+def in_sync(wire: WireClient, topic: str) -> set[int]:
+    response = wire.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]))
+    return set(response.topics[0].partitions[0].isr_nodes)
 
 
 def test_another_cluster_is_refused(apache: ApacheKafka, tmp_path: Path) -> None:

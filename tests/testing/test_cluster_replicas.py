@@ -14,6 +14,8 @@ from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
 from moldau.testing import Cluster
 from moldau.testing.wire import WireClient
 
+pytestmark = pytest.mark.slow
+
 SESSION_TIMEOUT_S = 3.0
 ALL = {1, 2, 3}
 
