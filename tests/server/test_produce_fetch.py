@@ -322,12 +322,19 @@ def test_every_version_of_produce_reports_a_moved_partition(server: RunningServe
 @pytest.mark.parametrize("version", range(4, 19))
 def test_every_version_of_fetch_reports_a_moved_partition(server: RunningServer, version: int) -> None:
     topic_id = server.create_topic("t")
+    leader_epoch = server.partition("t", 0).leader_epoch
     move_away(server, "t")
     request = fetch_request("t")
     request.topics[0].topic_id = topic_id
     with server.wire() as wire:
         answer = wire.call(request, version).responses[0].partitions[0]
-    assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if version >= 11:  # consumers may read from a follower (KIP-392), unless they know an earlier leader
+            assert answer.error_code == ErrorCode.NONE
+            request.topics[0].partitions[0].current_leader_epoch = leader_epoch
+            answer = wire.call(request, version).responses[0].partitions[0]
+            assert answer.error_code == ErrorCode.FENCED_LEADER_EPOCH
+        else:
+            assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert answer.current_leader.leader_id == (77 if version >= 16 else -1)  # as Apache Kafka: with the endpoints
 
 
