@@ -69,7 +69,7 @@ SECTIONS: Final = (
         Setting(
             "ssl.client.auth", STRING, "none", one_of("required", "requested", "none"), MEDIUM,
             "Whether clients must present a certificate.",
-            update=PER_BROKER,
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "ssl.protocol", STRING, "TLSv1.3", None, MEDIUM,
@@ -79,12 +79,12 @@ SECTIONS: Final = (
         Setting(
             "ssl.enabled.protocols", LIST, ("TLSv1.2", "TLSv1.3"), list_of(), MEDIUM,
             "Allowed TLS versions.",
-            update=PER_BROKER,
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "ssl.cipher.suites", LIST, (), list_of(), MEDIUM,
             "Allowed cipher suites; empty is the library's default.",
-            update=PER_BROKER,
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "ssl.endpoint.identification.algorithm", STRING, "https", None, LOW,
@@ -94,52 +94,52 @@ SECTIONS: Final = (
         Setting(
             "ssl.keystore.type", STRING, "JKS", None, MEDIUM,
             "Format of the key store: JKS, PKCS12 or PEM.",
-            update=PER_BROKER,
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "ssl.keystore.location", STRING, None, None, MEDIUM,
             "File of the key store.",
-            update=PER_BROKER,
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "ssl.keystore.password", PASSWORD, None, None, MEDIUM,
             "Password of the key store.",
-            update=PER_BROKER,
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "ssl.key.password", PASSWORD, None, None, MEDIUM,
             "Password of the private key.",
-            update=PER_BROKER,
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "ssl.keystore.key", PASSWORD, None, None, MEDIUM,
             "Private key, in PEM.",
-            update=PER_BROKER,
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "ssl.keystore.certificate.chain", PASSWORD, None, None, MEDIUM,
             "Certificate chain, in PEM.",
-            update=PER_BROKER,
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "ssl.truststore.type", STRING, "JKS", None, MEDIUM,
             "Format of the trust store: JKS, PKCS12 or PEM.",
-            update=PER_BROKER,
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "ssl.truststore.location", STRING, None, None, MEDIUM,
             "File of the trust store.",
-            update=PER_BROKER,
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "ssl.truststore.password", PASSWORD, None, None, MEDIUM,
             "Password of the trust store.",
-            update=PER_BROKER,
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "ssl.truststore.certificates", PASSWORD, None, None, MEDIUM,
             "Trusted certificates, in PEM.",
-            update=PER_BROKER,
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "ssl.keymanager.algorithm", STRING, "SunX509", None, MEDIUM,
@@ -169,6 +169,7 @@ SECTIONS: Final = (
         Setting(
             "ssl.principal.mapping.rules", STRING, "DEFAULT", None, LOW,
             "Rules that turn a certificate's name into a principal.",
+            acted_on=True,
         ),
         Setting(
             "ssl.allow.dn.changes", BOOLEAN, False, None, LOW,

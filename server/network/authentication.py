@@ -16,11 +16,19 @@ class Authentication(Protocol):
     def principal(self) -> str:
         """The peer as ``User:name``."""
 
+    @property
+    def pending_authentication(self) -> bool:
+        """Whether the peer must still authenticate, so that no request is served yet."""
+
 
 class Authenticated(NamedTuple):
     """The peer is known, and stays the same for the duration of the connection."""
 
     principal: str
+
+    @property
+    def pending_authentication(self) -> bool:
+        return False
 
 
 #: With PLAINTEXT, peers are not authenticated.

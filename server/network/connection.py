@@ -44,7 +44,7 @@ from ...log.descriptors import FileRange
 from .frames import FetchFastPathPort, Frame, FrameHandler, InFlight, Part, PendingRequest, ProduceFastPathPort
 from .huge_frames import HUGE_FRAME_BYTES, HUGE_FRAME_GROWTH_BYTES, huge_frame
 from .sending import Sending, Wait, bytes_in_memory
-from .transport import SendFirst
+from .transport import HandshakeFailed, SendFirst, TurnFirst
 
 if TYPE_CHECKING:
     from ..concurrency.event_loop import HangUps, Readiness
@@ -81,6 +81,8 @@ ROUND_BYTES = 256 * 1024
 WARM_SECONDS = 1.0
 
 _FRAME_LENGTH = struct.Struct(">i")
+_TLS_RECORD = 0x1603
+"""The first two bytes of a ClientHello: a handshake record, and the major version of TLS."""
 _UNREAD = struct.Struct("i")
 
 # Reasons why reading from a connection is paused: bits of `Connection._waits_for`.
@@ -242,6 +244,10 @@ class Connection:
     def _received_nothing(self, error: OSError) -> None:
         if isinstance(error, SendFirst):
             self._wait_for_peer()
+        elif isinstance(error, TurnFirst):
+            self._receive_later()
+        elif isinstance(error, HandshakeFailed):
+            self.close(str(error))
         elif not isinstance(error, (BlockingIOError, InterruptedError)):
             self.close(f"receiving failed: {error}", level=logging.DEBUG)
 
@@ -271,10 +277,7 @@ class Connection:
             if size < 0 or size > self._host.max_request_bytes:
                 if self.produce_fast_path is not None and self.produce_fast_path.taken:
                     self._serve_taken(self.produce_fast_path, view)
-                self.close(
-                    f"a request of {size} bytes was declared; 'socket.request.max.bytes' is "
-                    f"{self._host.max_request_bytes}. Is the peer speaking another protocol (TLS, HTTP)?"
-                )
+                self._close_oversized(size)
                 return
             start = position + 4
             if end - start < size:
@@ -319,6 +322,18 @@ class Connection:
         if self._kept or not self._reading:
             self._count_kept(0 if self._reading else len(self._rest))
         self._flush_unless_waiting()
+
+    def _close_oversized(self, size: int) -> None:
+        if size >> 16 == _TLS_RECORD:
+            self.close(
+                "the peer speaks TLS, which this listener does not. Set security.protocol to PLAINTEXT or "
+                "SASL_PLAINTEXT in the client, or use the address of a listener with TLS"
+            )
+            return
+        self.close(
+            f"a request of {size} bytes was declared; 'socket.request.max.bytes' is {self._host.max_request_bytes}. "
+            "Is the peer speaking another protocol (HTTP)?"
+        )
 
     def _count_kept(self, size: int) -> None:
         if size != self._kept:

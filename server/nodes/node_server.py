@@ -9,13 +9,13 @@ from random import Random, SystemRandom
 from typing import TYPE_CHECKING
 
 from ...config.broker_config import BrokerConfig, Listener
+from ...config.definition import ConfigError
 from ...log.files import FileSystem, RealFileSystem
 from ..concurrency.background import Background
 from ..concurrency.clock import Clock, wall_clock
 from ..concurrency.event_loop import turns_of
 from ..concurrency.timers import TimerWheel
-from ..network.listeners import Network, UnsupportedProtocol
-from ..network.transport import TRANSPORTS
+from ..network.listeners import PLAINTEXT, Network
 from ..storage.opening import StorageError
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from ..network.frames import FrameHandler
     from ..network.listeners import Listener as BoundListener
+    from ..network.listeners import Security
 
     class _Abandoned(Protocol):
         def abandon(self) -> None: ...
@@ -109,6 +110,7 @@ class NodeServer:
             backlog=self._chosen("socket.listen.backlog.size"),
             send_buffer_bytes=self._chosen("socket.send.buffer.bytes"),
             receive_buffer_bytes=self._chosen("socket.receive.buffer.bytes"),
+            authentication_timeout_ms=config.int("moldau.authentication.timeout.ms"),
         )
 
     def _chosen(self, name: str) -> int:
@@ -122,7 +124,7 @@ class NodeServer:
     def _bind(self, listeners: Iterable[Listener]) -> None:
         """Bind the listeners. Raises StartError."""
         for listener in listeners:
-            bind(self.network, listener)
+            bind(self.network, listener, self.config)
 
     def _accept(self) -> None:
         """Accept connections."""
@@ -159,10 +161,18 @@ class NodeServer:
         """Close the parts of the node that an aborted startup has created."""
 
 
-def bind(network: Network, listener: Listener) -> None:
+def bind(network: Network, listener: Listener, config: BrokerConfig) -> None:
     """Bind a listener. Raises StartError."""
+    security: Security = PLAINTEXT
+    if listener.security_protocol != "PLAINTEXT":
+        from .listener_security import security_of  # a server without security does not need it
+
+        try:
+            security = security_of(config, listener)
+        except ConfigError as error:
+            raise StartError(error.message) from None
     try:
-        network.listen(listener.name, listener.host, listener.port, listener.security_protocol)
+        network.listen(listener.name, listener.host, listener.port, security)
     except OSError as error:
         where = f"{listener.host or '*'}:{listener.port}"
         if error.errno == errno.EADDRINUSE:
@@ -173,11 +183,6 @@ def bind(network: Network, listener: Listener) -> None:
         if error.errno == errno.EACCES:
             raise StartError(f"No permission to listen on {where}; use a port above 1023.") from None
         raise StartError(f"Cannot listen on {where}: {error.strerror or error}.") from None
-    except UnsupportedProtocol:
-        raise StartError(
-            f"The listener {listener.name} uses {listener.security_protocol}, "
-            f"and only {', '.join(TRANSPORTS)} is supported yet."
-        ) from None
 
 
 def advertised_address(config: BrokerConfig, configured: Listener, bound: BoundListener) -> tuple[str, int]:
