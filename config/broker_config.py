@@ -234,6 +234,10 @@ class ListenerConfig(TypedAccess):
         """Whether the value was set for this listener."""
         return self._config.text(self.own_name(name)) is not None
 
+    def text(self, name: str) -> str | None:
+        """The unparsed value of a setting under its full name."""
+        return self._config.text(name)
+
     def own_name(self, name: str) -> str:
         """The name of the setting for this listener alone."""
         return f"listener.name.{self.listener_name.lower()}.{name}"

@@ -40,8 +40,9 @@ SECTIONS: Final = (
             "principal.builder.class", CLASS,
             "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
             None, MEDIUM,
-            "Java class that derives a principal from a connection. Not loaded.",
-            update=PER_BROKER,
+            "Java class that derives a principal from a connection. Not loaded: with another value than the default, "
+            "listeners with TLS or SASL prevent startup.",
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "security.providers", STRING, None, None, LOW,
@@ -184,8 +185,8 @@ SECTIONS: Final = (
         "SASL",
         Setting(
             "sasl.enabled.mechanisms", LIST, ("GSSAPI",), list_of(), MEDIUM,
-            "Enabled SASL mechanisms.",
-            update=PER_BROKER,
+            "Enabled SASL mechanisms: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. Others prevent startup.",
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", None, MEDIUM,
@@ -204,10 +205,13 @@ SECTIONS: Final = (
         Setting(
             "sasl.server.max.receive.size", INT, 524_288, None, MEDIUM,
             "Maximum size of a request before authentication is complete.",
+            acted_on=True,
         ),
         Setting(
             "sasl.server.callback.handler.class", CLASS, None, None, MEDIUM,
-            "Java class that handles the server's callbacks during SASL. Not loaded.",
+            "Java class that handles the server's callbacks during SASL. Not loaded: if it is set and SASL is used, "
+            "the server does not start.",
+            acted_on=True,
         ),
         Setting(
             "sasl.client.callback.handler.class", CLASS, None, None, MEDIUM,

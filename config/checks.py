@@ -1,7 +1,7 @@
 """Whether a server may start with its settings: the checks of single values, and of combinations.
 
 An invalid value prevents startup. So does a setting that Moldau does not support and that would be dangerous to ignore:
-an authorizer, a listener with SASL. A setting that merely has no effect is a warning (``warnings``).
+an authorizer, TLS between brokers. A setting that merely has no effect is a warning (``warnings``).
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,6 @@ _ORDERED: Final = (
 _MORE_THAN_BYTES: Final = 1 << 20
 
 _SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_SUPPORTED_PROTOCOLS: Final = ("PLAINTEXT", "SSL")
 
 _CODECS: Final = 5
 """None, gzip, snappy, lz4 and zstd."""
@@ -190,9 +189,6 @@ def _security_conflicts(config: BrokerConfig, listeners: tuple[Listener, ...]) -
         if protocol not in _SECURITY_PROTOCOLS:
             rule = f"{listener.name} has {protocol}, which is not one of {', '.join(_SECURITY_PROTOCOLS)}"
             yield _invalid(config, "listener.security.protocol.map", rule)
-        elif protocol not in _SUPPORTED_PROTOCOLS:
-            rule = f"{listener.name} uses {protocol}, but only {' and '.join(_SUPPORTED_PROTOCOLS)} are supported yet"
-            yield _invalid(config, "listeners", rule)
     names = list(config.controller_listener_names) if config.has_remote_controllers or config.serves_brokers else []
     if config.has_remote_controllers or config.serves_brokers or config.roles == {"controller"}:
         names += [listener.name for listener in listeners if listener.name in config.controller_listener_names]

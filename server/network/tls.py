@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ...protocol.records import Buffer
     from ...security.key_stores import KeyStore
     from ...security.principal_mapping import PrincipalMapping
+    from .frames import Gate
 
 VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
@@ -180,6 +181,16 @@ class TlsTransport:
     def pending_authentication(self) -> bool:
         """See `authentication.Authentication`."""
         return self._shaking_hands
+
+    @property
+    def max_request_bytes(self) -> int | None:
+        """See `authentication.Authentication`: no frame is received before the handshake is complete."""
+        return None
+
+    @property
+    def gate(self) -> Gate | None:
+        """See `authentication.Authentication`."""
+        return None
 
     def receive_into(self, buffer: memoryview, /) -> int:
         if self._shaking_hands and not self._continue_handshake():

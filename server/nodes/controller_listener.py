@@ -43,7 +43,7 @@ class ControllerListener:
         self.node: ControllerNode | None = None
         try:
             for listener in config.controller_listeners:
-                bind(self.network, listener, config)
+                bind(self.network, listener)
         except BaseException:
             self.network.disconnect()
             raise

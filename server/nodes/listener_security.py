@@ -1,4 +1,4 @@
-"""The security of listeners, from their settings and the files that these name.
+"""The security of listeners: TLS and SASL, from their settings and the files that these name.
 
 A setting that would open a listener by mistake prevents startup: an unreadable trust store, client authentication
 without trusted certificates. Errors name the setting, not its value if that is a secret.
@@ -7,10 +7,14 @@ without trusted certificates. Errors name the setting, not its value if that is 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NoReturn
+from base64 import b64encode
+from functools import partial
+from typing import TYPE_CHECKING, Final, NoReturn
 
+from ...config.broker import setting as setting_of
 from ...config.definition import ConfigError
 from ...security.cipher_suites import is_of_tls_1_3, openssl_name
+from ...security.jaas import PLAIN_MODULE, SCRAM_MODULE, JaasEntry, JaasError, only_entry
 from ...security.key_stores import (
     KeyStore,
     KeyStoreError,
@@ -19,23 +23,137 @@ from ...security.key_stores import (
     pem_trusted_certificates,
     trusted_certificates,
 )
+from ...security.plain import PlainExchange, users_of
 from ...security.principal_mapping import PrincipalMapping, RuleError
+from ...security.scram import MECHANISMS, Credential, ScramExchange, ScramMechanism
 from ..network.listeners import PLAINTEXT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...config.broker_config import BrokerConfig, Listener, ListenerConfig
+    from ...metadata.image import MetadataImage
+    from ...security.sasl import SaslExchange
+    from ..concurrency.timers import TimerWheel
     from ..network.listeners import Security
     from ..network.tls import TlsSecurity
+    from ..requests.sasl import SaslSecurity
 
 logger = logging.getLogger(__name__)
 
+_MODULES: Final = {"PLAIN": PLAIN_MODULE, **dict.fromkeys(MECHANISMS, SCRAM_MODULE)}
+"""The login modules by mechanism."""
+_PRINCIPAL_BUILDER: Final = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+_LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+_NONCE_BYTES: Final = 24
 
-def security_of(config: BrokerConfig, listener: Listener) -> Security:
-    """The security of a listener. Raises ConfigError."""
+
+def security_of(config: BrokerConfig, listener: Listener, users: Users, timers: Callable[[], TimerWheel]) -> Security:
+    """The security of a listener. ``users`` has the SCRAM credentials. Raises ConfigError."""
     settings = config.for_listener(listener.name)
+    if settings.str("principal.builder.class") != _PRINCIPAL_BUILDER:
+        _fail(settings, "principal.builder.class", "Java classes are not loaded, so principals would be different ones")
     if listener.security_protocol == "SSL":
         return tls_security(settings, identifies=True)
-    return PLAINTEXT
+    if listener.security_protocol == "PLAINTEXT":
+        return PLAINTEXT
+    encrypted = listener.security_protocol == "SASL_SSL"
+    inner: Security = tls_security(settings, identifies=False) if encrypted else PLAINTEXT
+    if not encrypted and "PLAIN" in _mechanism_names(settings) and listener.host not in _LOOPBACK:
+        logger.warning(
+            "The listener %s accepts passwords (PLAIN) without encryption beyond this machine; use SASL_SSL or SCRAM",
+            listener.name,
+        )
+    return _sasl_security(settings, inner, users, timers)
+
+
+class Users:
+    """The SCRAM credentials of the metadata, which is loaded after the listeners are bound."""
+
+    def __init__(self, random_bytes: Callable[[int], bytes]) -> None:
+        self._random_bytes = random_bytes
+        self._secret = random_bytes(32)
+        self.image: Callable[[], MetadataImage] | None = None
+
+    def new_exchange(self, mechanism: ScramMechanism) -> ScramExchange:
+        """Begin an authentication."""
+
+        def find(user: str) -> Credential | None:
+            record = None if self.image is None else self.image().scram_credentials.get((user, mechanism.code))
+            if record is None:
+                return None
+            return Credential(record.salt, record.stored_key, record.server_key, record.iterations)
+
+        nonce = b64encode(self._random_bytes(_NONCE_BYTES)).decode()
+        return ScramExchange(mechanism, find, server_nonce=nonce, secret=self._secret)
+
+
+def _sasl_security(
+    settings: ListenerConfig, inner: Security, users: Users, timers: Callable[[], TimerWheel]
+) -> SaslSecurity:
+    from ..requests.sasl import Mechanism, SaslSecurity
+
+    mechanisms = {}
+    for name in _mechanism_names(settings):
+        entry = _jaas(settings, name)
+        _check_handler(settings, name)
+        if name in MECHANISMS:
+            new_exchange: Callable[[], SaslExchange] = partial(users.new_exchange, MECHANISMS[name])
+        else:
+            new_exchange = partial(PlainExchange, users_of(entry.options))
+        mechanisms[name] = Mechanism(new_exchange, _max_session_ms(settings, name))
+    return SaslSecurity(
+        inner,
+        mechanisms,
+        timers,
+        failure_delay_ms=settings.int("connection.failed.authentication.delay.ms"),
+        max_receive_bytes=settings.int("sasl.server.max.receive.size"),
+    )
+
+
+def _mechanism_names(settings: ListenerConfig) -> tuple[str, ...]:
+    setting = "sasl.enabled.mechanisms"
+    names = settings.list(setting)
+    unsupported = [name for name in names if name not in _MODULES]
+    if unsupported or not names:
+        problem = f"{unsupported[0]} is not supported, only {', '.join(_MODULES)}" if unsupported else "it is empty"
+        _fail(settings, setting, problem)
+    return names
+
+
+def _jaas(settings: ListenerConfig, mechanism: str) -> JaasEntry:
+    name = settings.own_name(f"{mechanism.lower()}.sasl.jaas.config")
+    text = settings.text(name)
+    module = _MODULES[mechanism]
+    where = f"The listener {settings.listener_name} cannot use {name}"
+    if text is None:
+        raise ConfigError(f"{where}: it is missing. Set it, for example to '{module} required;'", name)
+    try:
+        entry = only_entry(text)
+    except JaasError as error:
+        raise ConfigError(f"{where}: {error}", name) from None
+    if entry.module != module:
+        raise ConfigError(f"{where}: the login module of {mechanism} must be {module}, but is {entry.module}", name)
+    return entry
+
+
+def _check_handler(settings: ListenerConfig, mechanism: str) -> None:
+    setting = "sasl.server.callback.handler.class"
+    for name in (settings.own_name(f"{mechanism.lower()}.{setting}"), settings.own_name(setting), setting):
+        if settings.text(name) is not None:
+            problem = "Java classes are not loaded, so another check of passwords would be in effect"
+            raise ConfigError(f"The listener {settings.listener_name} cannot use {name}: {problem}", name)
+
+
+def _max_session_ms(settings: ListenerConfig, mechanism: str) -> int:
+    setting = "connections.max.reauth.ms"
+    name = settings.own_name(f"{mechanism.lower()}.{setting}")
+    text = settings.text(name)
+    if text is None:
+        return settings.int(setting)
+    value = setting_of(setting).parse(text)
+    assert isinstance(value, int)
+    return value
 
 
 def tls_security(settings: ListenerConfig, *, identifies: bool) -> TlsSecurity:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..network.frames import FrameHandler
     from ..network.listeners import Listener as BoundListener
     from ..network.listeners import Security
+    from .listener_security import Users
 
     class _Abandoned(Protocol):
         def abandon(self) -> None: ...
@@ -68,6 +69,7 @@ class NodeServer:
         self._timers: TimerWheel | None = None
         self._background: Background | None = None
         self._network: Network | None = None
+        self._users: Users | None = None
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -124,7 +126,20 @@ class NodeServer:
     def _bind(self, listeners: Iterable[Listener]) -> None:
         """Bind the listeners. Raises StartError."""
         for listener in listeners:
-            bind(self.network, listener, self.config)
+            bind(self.network, listener, self._security_of(listener))
+
+    def _security_of(self, listener: Listener) -> Security:
+        """The security of a listener of this node. Raises StartError."""
+        if listener.security_protocol == "PLAINTEXT":
+            return PLAINTEXT
+        from .listener_security import Users, security_of  # a server without security does not need it
+
+        if self._users is None:
+            self._users = Users(self._rng.randbytes)
+        try:
+            return security_of(self.config, listener, self._users, lambda: self.network.timers)
+        except ConfigError as error:
+            raise StartError(error.message) from None
 
     def _accept(self) -> None:
         """Accept connections."""
@@ -161,16 +176,8 @@ class NodeServer:
         """Close the parts of the node that an aborted startup has created."""
 
 
-def bind(network: Network, listener: Listener, config: BrokerConfig) -> None:
+def bind(network: Network, listener: Listener, security: Security = PLAINTEXT) -> None:
     """Bind a listener. Raises StartError."""
-    security: Security = PLAINTEXT
-    if listener.security_protocol != "PLAINTEXT":
-        from .listener_security import security_of  # a server without security does not need it
-
-        try:
-            security = security_of(config, listener)
-        except ConfigError as error:
-            raise StartError(error.message) from None
     try:
         network.listen(listener.name, listener.host, listener.port, security)
     except OSError as error:

@@ -169,10 +169,6 @@ def test_default_listener_is_on_the_local_machine() -> None:
             "addresses of the listeners must be unique",
         ),
         (
-            {"listeners": "SASL_SSL://a:1"},
-            "SASL_SSL uses SASL_SSL, but only PLAINTEXT and SSL are supported yet",
-        ),
-        (
             {"listeners": "X://a:1", "listener_security_protocol_map": "X:TLS"},
             "X has TLS, which is not one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL",
         ),
