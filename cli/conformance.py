@@ -22,6 +22,9 @@ EXIT_FAILED = 1
 EXIT_UNUSABLE = 2
 EXIT_INTERRUPTED = 130
 
+# Those of `conformance.real_clients`, without its imports.
+CLIENTS = ("kafka-python", "confluent-kafka", "aiokafka", "kcat", "java", "franz-go", "all")
+
 _OUTPUT = click.Path(dir_okay=False, writable=True, path_type=Path)
 _INPUT = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -54,6 +57,7 @@ def command() -> None:
       moldau conformance localhost:9092 --area produce --area fetch
       moldau conformance localhost:9092 --html report.html
       moldau conformance localhost:9092 --level must --junit report.xml --json report.json
+      moldau conformance localhost:9092 --area clients --clients kafka-python --clients kcat
       moldau conformance explain produce.acks.invalid.2
       moldau conformance list --area groups
       moldau conformance compare before.json after.json
@@ -65,7 +69,7 @@ def command() -> None:
     Exit codes:
       0    no case failed
       1    a case failed
-      2    the server cannot be tested, or was lost during the run
+      2    the server cannot be tested, was lost during the run, or all cases that apply are inconclusive
       130  interrupted; the reports have been written
     """
 
@@ -75,7 +79,18 @@ def command() -> None:
 @click.option("--area", "areas", multiple=True, metavar="AREA", help="Only this area (see `list`); repeatable.")
 @click.option("--case", "ids", multiple=True, metavar="CASE", help="Only this case, or the cases below it; repeatable.")
 @click.option(
-    "--layer", "layers", multiple=True, type=click.Choice(["wire", "contract", "crash"]), help="Only this layer."
+    "--layer",
+    "layers",
+    multiple=True,
+    type=click.Choice(["wire", "contract", "crash", "cluster", "clients"]),
+    help="Only this layer.",
+)
+@click.option(
+    "--clients",
+    "clients",
+    multiple=True,
+    type=click.Choice(CLIENTS),
+    help="Also run this real client, if it is installed; repeatable. `--area clients` alone runs all of them.",
 )
 @click.option(
     "--level",
@@ -114,6 +129,7 @@ def run(
     areas: tuple[str, ...],
     ids: tuple[str, ...],
     layers: tuple[str, ...],
+    clients: tuple[str, ...],
     level: str,
     html: Path | None,
     json_file: Path | None,
@@ -142,10 +158,12 @@ def run(
       moldau conformance run localhost:9092 --html report.html --level must
       moldau conformance run localhost:9093 --tls-ca ca.pem --patience 3
       moldau conformance run localhost:9094 --sasl-mechanism SCRAM-SHA-256 --username ann --password-file secret
+      moldau conformance run localhost:9092 --clients all --html report.html
+      moldau conformance run localhost:9092 --area clients --clients java
       moldau conformance run localhost:9092 --layer crash --kill-command "docker kill kafka" \\
         --restart-command "docker start kafka"
     """
-    from ..conformance import catalog, probe
+    from ..conformance import catalog, probe, real_clients
     from ..conformance.case import Layer, Level
     from ..conformance.commands import use_commands
     from ..conformance.outcome import Verdict
@@ -169,6 +187,7 @@ def run(
         TlsOptions(tls, tls_ca, tls_certificate, tls_no_verify),
         SaslOptions(sasl_mechanism, username, password, password_file),
     )
+    selected = real_clients.selected(clients, areas=areas, ids=ids, layers=layers)
     target = Target(address, security, patience)
     try:
         probe.describe(target)
@@ -178,7 +197,13 @@ def run(
         use_commands(target, kill_command, restart_command)
     began = time.monotonic()
     with Progress(len(cases)) as progress:
-        runner = Runner(target, jobs=jobs, alter_configs=not no_alter_configs, finished=progress.finished)
+        for client in selected:
+            missing = real_clients.what_is_missing(client)
+            if missing is not None:
+                progress.note(f"the cases of {client} do not apply: it needs {missing}")
+        runner = Runner(
+            target, jobs=jobs, alter_configs=not no_alter_configs, clients=selected, finished=progress.finished
+        )
         with interrupts(runner, progress):
             results = runner.run(cases)
             complete = not (runner.interrupted or runner.lost)
@@ -193,6 +218,9 @@ def run(
         return EXIT_INTERRUPTED
     if any(result.verdict is Verdict.FAILED for result in results):
         return EXIT_FAILED
+    if not runner.lost and (reason := summary.nothing_tested(results)):
+        print(reason, file=sys.stderr)
+        return EXIT_UNUSABLE
     return EXIT_UNUSABLE if runner.lost else 0
 
 
@@ -326,6 +354,7 @@ def _as_json(case: "Case") -> dict[str, Any]:
         "area": case.area,
         "layer": case.layer.value,
         "level": case.level.value,
+        "client": case.client,
         "source": case.source,
         "sends": case.sends,
         "expects": case.expects,
@@ -333,6 +362,7 @@ def _as_json(case: "Case") -> dict[str, Any]:
         "needs": {need.api.message_name: need.version for need in case.needs},
         "since": None if case.since is None else str(case.since),
         "until": None if case.until is None else str(case.until),
+        "brokers": case.brokers,
     }
 
 
@@ -343,6 +373,10 @@ def _conditions(case: "Case") -> str:
         found.append(f"Apache Kafka {case.since} and later")
     if case.until is not None:
         found.append(f"before Apache Kafka {case.until}")
+    if case.brokers > 1:
+        found.append(f"clusters of {case.brokers} brokers and more")
+    if case.client is not None:
+        found.append(f"{case.client} on this machine (--clients {case.client})")
     if case.alters_configs:
         found.append("not with --no-alter-configs")
     return ", ".join(found) or "every server"

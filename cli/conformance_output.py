@@ -65,6 +65,8 @@ _LAYERS: Final = {
     "wire": "one exchange.",
     "contract": "several exchanges.",
     "crash": "the server is killed and restarted.",
+    "cluster": "several brokers.",
+    "clients": "a real client uses the server.",
 }
 
 

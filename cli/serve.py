@@ -63,6 +63,7 @@ OPTIONS: Final = (
     ),
     Option("--print-config", "", "Print all effective settings and their sources, then exit."),
     Option("--exit-with-stdin", "", "Stop when standard input is closed.", hidden=True),
+    Option("--fork-host", "", "Fork servers when requested on standard input.", hidden=True),
     Option("--member-of", "IDS", "Run one of the brokers of --brokers, whose ids these are.", hidden=True),
     Option("--unsynced", "", "With --member-of: do not sync data.", hidden=True),
 )
@@ -154,6 +155,8 @@ def _run(options: Options) -> int:
     from ..config.checks import check_broker_config, warnings
     from ..config.definition import ConfigError
 
+    if "--fork-host" in options:
+        return _serve_forks()
     try:
         config = load_config(options, os.environ)
         check_broker_config(config)
@@ -194,6 +197,18 @@ def _run(options: Options) -> int:
     except StartError as error:
         _print(str(error))
         return 1
+
+
+def _serve_forks() -> int:
+    import socket
+
+    from ..server.asyncio_without_tls import import_asyncio
+    from ..server.processes.fork_host import ForkHost
+    from .main import main
+
+    import_asyncio()  # before all that imports it
+    ForkHost(main, socket.socket(fileno=0)).run()
+    return 0
 
 
 def load_config(options: Options, environment: Mapping[str, str]) -> "BrokerConfig":

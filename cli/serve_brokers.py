@@ -12,10 +12,13 @@ from ..config.checks import check_broker_config
 from ..config.definition import ConfigError
 from ..config.sources import StaticValue
 from ..log.files import RealFileSystem
+from ..server.asyncio_without_tls import import_asyncio
+from ..server.processes.forking import CAN_FORK
 from ..server.processes.free_ports import FreePorts
 from ..server.processes.members import Member, format_members, plan
-from ..server.processes.supervisor import Command, Supervisor
+from ..server.processes.supervisor import Command, Supervisor, fork_starter, start_interpreter
 from ..server.storage.opening import StorageError
+from . import main
 
 if TYPE_CHECKING:
     from ..config.broker_config import BrokerConfig
@@ -58,7 +61,9 @@ def run_brokers(options: "Options", config: "BrokerConfig") -> int:
             return 1
         logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)-7s %(message)s")
         commands = [Command(member.node_id, _command(options, member, members, ephemeral)) for member in members]
-        return Supervisor(commands, time.monotonic, exit_with_stdin="--exit-with-stdin" in options).run()
+        import_asyncio()  # before all that imports it
+        start = fork_starter(main.main) if CAN_FORK else start_interpreter
+        return Supervisor(commands, start, time.monotonic, exit_with_stdin="--exit-with-stdin" in options).run()
 
 
 def _count(text: str) -> int:
@@ -74,7 +79,7 @@ def _config_of(config: "BrokerConfig", member: Member) -> "BrokerConfig":
 
 
 def _command(options: "Options", member: Member, members: Sequence[Member], ephemeral: bool) -> list[str]:
-    command = [sys.executable, "-m", __package__.partition(".")[0], "serve"]
+    command = ["serve"]
     for name, values in options.items():
         if name in _REPLACED:
             continue

@@ -13,7 +13,6 @@ import re
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,8 +20,7 @@ from moldau.conformance.case import Level
 from moldau.conformance.client.runner import Runner, to_json
 from moldau.conformance.client.scenario import all_scenarios
 from moldau.conformance.outcome import Verdict
-from moldau.testing.go_programs import SOURCES
-from moldau.testing.kafka_jars import KAFKA_VERSION
+from moldau.testing.clients.installed import version_of
 
 CLIENTS: Final = ("aiokafka", "confluent-kafka", "franz-go", "java", "kafka-python")
 FOLDER: Final = Path(__file__).parent.parent / "docs" / "conformance"
@@ -131,7 +129,7 @@ def main(names: Sequence[str] = ()) -> int:
         runner = Runner([sys.executable, "-m", "moldau.testing.clients.adapter", client], patience=2.0)
         results = runner.run(list(all_scenarios().values()))
         report = to_json(client, results, complete=not runner.interrupted)
-        _path(client).write_text(_compact({"version": _version(client), **report}), encoding="utf-8")
+        _path(client).write_text(_compact({"version": version_of(client), **report}), encoding="utf-8")
     reports = published()
     (FOLDER / "clients.md").write_text(page(reports), encoding="utf-8")
     unexplained = [
@@ -211,15 +209,6 @@ def page(reports: Mapping[str, Mapping[str, Any]]) -> str:
             texts = (client, each["id"], each["level"], each["expected"], each["actual"])
             lines.append(f"| {' | '.join(' '.join(text.split()).replace('|', '/')[:200] for text in texts)} |")
     return "\n".join(lines) + "\n"
-
-
-def _version(client: str) -> str:
-    if client == "java":
-        return KAFKA_VERSION
-    if client == "franz-go":
-        (line,) = (each for each in (SOURCES / "go.mod").read_text().splitlines() if "twmb/franz-go v" in each)
-        return line.split()[1].removeprefix("v")
-    return metadata.version(client)
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ from moldau.conformance.case import Case, Level
 from moldau.conformance.outcome import Result, Verdict
 from moldau.conformance.reports import json_report, summary
 from moldau.conformance.runner import DEFAULT_JOBS, Runner
+from moldau.testing.clients import CLIENT_NAMES
 
 FOLDER: Final = Path(__file__).parent.parent / "docs" / "conformance"
 SERVERS: Final = (*CALIBRATION, *OTHERS)
@@ -78,7 +79,11 @@ _SERVER_FIELDS: Final = ("protocolOfApacheKafka", "apis", "features")
 
 
 def run(
-    server: ConformanceServer, cases: Sequence[Case], patience: float, jobs: int = DEFAULT_JOBS
+    server: ConformanceServer,
+    cases: Sequence[Case],
+    patience: float,
+    jobs: int = DEFAULT_JOBS,
+    clients: Sequence[str] = (),
 ) -> tuple[dict[str, Any], list[Result]]:
     """The description of the server, and the results in the order of the cases."""
     found: dict[str, Result] = {}
@@ -91,7 +96,7 @@ def run(
             described = described or target.to_json()
             lost = False
             while suspects and not lost:
-                runner = Runner(target, jobs=1)
+                runner = Runner(target, jobs=1, clients=clients)
                 (result,) = runner.run([suspects[0]])
                 lost = runner.lost
                 found[result.case.id] = Result(result.case, Verdict.INCONCLUSIVE, 0.0, _ENDED) if lost else result
@@ -101,7 +106,7 @@ def run(
                 def finished(result: Result) -> None:
                     ended[result.case.id] = time.monotonic(), result.verdict
 
-                runner = Runner(target, jobs=jobs, finished=finished)
+                runner = Runner(target, jobs=jobs, clients=clients, finished=finished)
                 results = runner.run([case for case in cases if case.id not in found])
                 certain_until = time.monotonic() - _UNCERTAIN_SECONDS if runner.lost else math.inf
                 for result in results:
@@ -217,6 +222,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--case", action="append", default=[], help="only this case, or the cases below it, in published reports"
     )
+    parser.add_argument(
+        "--clients", action="store_true", help="run the real clients on servers that do not calibrate the suite, too"
+    )
     parser.add_argument("--patience", type=float, default=_PATIENCE)
     parser.add_argument("--to", type=Path, default=FOLDER, help="the folder of the reports")
     options = parser.parse_args(arguments)
@@ -230,7 +238,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for server in servers:
         try:
             jobs = DEFAULT_JOBS if server in CALIBRATION else _JOBS
-            described, results = run(server, cases, options.patience, jobs)
+            clients = CLIENT_NAMES if server in CALIBRATION or options.clients else ()
+            described, results = run(server, cases, options.patience, jobs, clients)
         except UnavailableServerError as reason:
             print(f"{server.name}: not installed: {reason}", file=sys.stderr, flush=True)
             continue

@@ -22,10 +22,14 @@ from moldau.compat_tests import telemetry_receiver
 from moldau.conformance.sasl import MECHANISMS, Credentials, authenticator
 from moldau.conformance.target import Security, Target
 from moldau.testing import Broker, go_programs, kafka_jars
+from moldau.testing.apache_cluster import ApacheCluster, apache_controller, joined_broker
 from moldau.testing.apache_kafka import ApacheKafka, free_ports, guard
+from moldau.testing.cluster import Cluster
 from moldau.testing.requirements import require_program
 from moldau.testing.servers import Server
 from moldau.testing.waiting import wait_until
+
+_BROKERS: Final = 3
 
 
 class UnavailableServerError(Exception):
@@ -266,6 +270,50 @@ CALIBRATION: Final = (
     ),
 )
 """The servers that pass every case."""
+
+
+@contextmanager
+def _moldau_cluster(patience: float) -> Iterator[Target]:
+    with Cluster(brokers=_BROKERS, timeout_s=300) as cluster:
+        yield _with_restarts(cluster.broker(1), patience)
+
+
+@contextmanager
+def _apache_cluster(patience: float) -> Iterator[Target]:
+    with ApacheCluster(brokers=_BROKERS) as cluster:
+        yield _with_restarts(cluster.broker(1), patience)
+
+
+@contextmanager
+def _under_apache_controller(patience: float) -> Iterator[Target]:
+    with (
+        tempfile.TemporaryDirectory(prefix="conformance-server-") as folder,
+        apache_controller() as controller,
+        joined_broker(controller, Path(folder)) as broker,
+    ):
+        yield _with_restarts(broker, patience)
+
+
+CLUSTERS: Final = (
+    ConformanceServer(
+        "moldau-cluster", "Moldau", f"a cluster of {_BROKERS} brokers", lambda: __version__, _moldau_cluster
+    ),
+    ConformanceServer(
+        "apache-kafka-cluster",
+        "Apache Kafka",
+        f"a cluster of {_BROKERS} brokers",
+        lambda: kafka_jars.KAFKA_VERSION,
+        _apache_cluster,
+    ),
+    ConformanceServer(
+        "moldau-under-apache-kafka",
+        "Moldau",
+        "one broker, whose controller is Apache Kafka's",
+        lambda: __version__,
+        _under_apache_controller,
+    ),
+)
+"""Servers that pass every case, too, and whose reports are not published: the one at the address is one of several."""
 
 OTHERS: Final = (
     ConformanceServer(

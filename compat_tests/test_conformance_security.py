@@ -133,6 +133,13 @@ def test_cases_pass_with_tls(secured: Secured) -> None:
     assert (code, "11 passed" in output) == (0, True), output
 
 
+def test_a_real_client_needs_no_settings_for_security(secured: Secured) -> None:
+    options = ["--sasl-mechanism", "PLAIN", "--username", "ann", f"--password-file={secured.password_file}"]
+    options += ["--tls-ca", str(secured.certificate), "--clients", "kafka-python"]
+    code, output = command(secured.kafka.address_of("BOTH"), *options, "--case", "clients.records")
+    assert (code, "1 passed, 5 not applicable" in output) == (0, True), output
+
+
 def test_cases_pass_with_a_client_certificate(secured: Secured) -> None:
     address, pem = secured.kafka.address_of("MUTUAL"), str(secured.certificate)
     options = ("--tls-ca", pem, "--tls-certificate", pem, "--case", "produce.exchange")

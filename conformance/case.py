@@ -15,15 +15,16 @@
         Why: a producer with a wrong configuration learns it with its first request.
         \"""
 
-One declaration creates a case for each version in `versions` and each entry of `variants`; their names are appended to
-the ID. The three paragraphs of the docstring are shown by `moldau conformance explain`.
+One declaration creates a case for each version in `versions`, each entry of `variants` and each name in `clients`;
+their names are appended to the ID. The three paragraphs of the docstring are shown by `moldau conformance explain`.
 """
 
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -52,6 +53,10 @@ class Layer(StrEnum):
     """Several exchanges: what a client relies on, usually described by a KIP."""
     CRASH = "crash"
     """The server is killed and restarted by the commands of the user."""
+    CLUSTER = "cluster"
+    """Several brokers: leaders, coordinators, replicas."""
+    CLIENTS = "clients"
+    """A real client that is installed on this machine uses the server."""
 
 
 class Need(NamedTuple):
@@ -94,6 +99,10 @@ class Case(NamedTuple):
     arguments: tuple[Any, ...]
     tested: Need | None = None
     """The entry of `versions` that the case is for."""
+    brokers: int = 1
+    """How many brokers the cluster must have."""
+    client: str | None = None
+    """For the layer `clients`: the client that uses the server."""
 
     def run(self, check: object) -> None:
         self.body(check, *self.arguments)
@@ -130,10 +139,12 @@ def case(
     features: Mapping[str, int] | None = None,
     versions: Iterable[Need] | None = None,
     variants: Mapping[str, tuple[Any, ...]] | None = None,
+    clients: Sequence[str] | None = None,
     since: Release | None = None,
     until: Release | None = None,
     alters_configs: bool = False,
     exclusive: bool = False,
+    brokers: int | None = None,
     seconds: float = CLEANED_UP_AFTER_SECONDS,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declare a case; see the module docstring.
@@ -146,10 +157,13 @@ def case(
         features: finalized features and their lowest level.
         versions: one case for each of these, whose version is the body's first argument after the check.
         variants: one case for each of these, with these arguments for the body.
+        clients: one case for each of these, whose name is the body's first argument after the check; with `variants`,
+            one for each pair. For the layer `clients`, which has no `versions`.
         since: the first release of Apache Kafka that behaves like this; None for all.
         until: the first release that no longer does; None if all later ones do.
         alters_configs: the case changes settings of brokers or groups.
         exclusive: no other case runs at the same time.
+        brokers: how many the cluster must have; by default two for the layer `cluster`, otherwise one.
         seconds: its deadline, before it is multiplied by `--patience`.
     """
 
@@ -158,38 +172,54 @@ def case(
         if text is None:
             raise ValueError(f"{identifier}: the docstring must have the paragraphs Sends, Expects and Why")
         sends, expects, why = (" ".join(paragraph.split()) for paragraph in text.groups())
-        for version in [None] if versions is None else versions:
-            for suffix, arguments in (variants or {"": ()}).items():
-                name = identifier
-                if version is not None:
-                    name += f".v{version.version}"
-                if suffix:
-                    name += f".{suffix}"
-                if not _ID.fullmatch(name):
-                    raise ValueError(f"{name} is not a case ID: lower-case words with hyphens, separated by dots")
-                declared.append(
-                    Case(
-                        id=name,
-                        title=title if version is None else f"{title} (version {version.version})",
-                        area=name.partition(".")[0],
-                        layer=layer,
-                        level=level,
-                        source=source,
-                        sends=sends,
-                        expects=expects,
-                        why=why,
-                        needs=(*needs, *(() if version is None else (version,))),
-                        features=tuple((features or {}).items()),
-                        since=since,
-                        until=until,
-                        alters_configs=alters_configs,
-                        exclusive=exclusive,
-                        seconds=seconds,
-                        body=body,
-                        arguments=(() if version is None else (version.version,)) + arguments,
-                        tested=version,
-                    )
+        if (clients is not None) != (layer is Layer.CLIENTS) or (clients is not None and versions is not None):
+            raise ValueError(f"{identifier}: clients belong to the layer clients, which has no versions")
+        every_version: Iterable[Need | None] = [None] if versions is None else versions
+        every_client: Iterable[str | None] = [None] if clients is None else clients
+        every_variant = (variants or {"": ()}).items()
+        for version, (suffix, arguments), client in itertools.product(every_version, every_variant, every_client):
+            name = identifier
+            if version is not None:
+                name += f".v{version.version}"
+            for part in (suffix, client):
+                name += f".{part}" if part else ""
+            if not _ID.fullmatch(name):
+                raise ValueError(f"{name} is not a case ID: lower-case words with hyphens, separated by dots")
+            declared.append(
+                Case(
+                    id=name,
+                    title=_title(title, version, client),
+                    area=name.partition(".")[0],
+                    layer=layer,
+                    level=level,
+                    source=source,
+                    sends=sends,
+                    expects=expects,
+                    why=why,
+                    needs=(*needs, *(() if version is None else (version,))),
+                    features=tuple((features or {}).items()),
+                    since=since,
+                    until=until,
+                    alters_configs=alters_configs,
+                    exclusive=exclusive,
+                    seconds=seconds,
+                    body=body,
+                    arguments=(
+                        *(() if version is None else (version.version,)),
+                        *(() if client is None else (client,)),
+                        *arguments,
+                    ),
+                    tested=version,
+                    client=client,
+                    brokers=brokers or (2 if layer is Layer.CLUSTER else 1),
                 )
+            )
         return body
 
     return declare
+
+
+def _title(title: str, version: Need | None, client: str | None) -> str:
+    if client is not None:
+        return f"{title} ({client})"
+    return title if version is None else f"{title} (version {version.version})"

@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, NamedTuple, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol, Self, TypeVar
 
 from ..protocol.api import ApiKey
 from ..protocol.errors import ErrorCode, KafkaError, MalformedMessage
@@ -36,6 +36,9 @@ from .exchange import Connection, Recorder
 from .outcome import InconclusiveError, MismatchError, NotApplicableError
 from .target import CLIENT_ID, Target
 
+if TYPE_CHECKING:
+    from .real_clients import RealClients
+
 T = TypeVar("T")
 
 _PAUSE_SECONDS: Final = 0.02
@@ -46,6 +49,16 @@ TRANSACTION: Final = 1
 COORDINATOR_NOT_READY: Final = frozenset(
     {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
 )
+
+
+class Attachment(Protocol):
+    """What belongs to a case besides connections."""
+
+    def interrupt(self) -> None:
+        """End what another thread waits for; called by a signal handler or another thread."""
+
+    def close(self) -> None:
+        """Release it, at the end of the case."""
 
 
 class Topic(NamedTuple):
@@ -65,6 +78,9 @@ class Check:
         self.prefix = prefix
         self.crashes: Crashes | None = None
         """For cases of the layer `crash`."""
+        self.clients: RealClients | None = None
+        """For cases of the layer `clients`."""
+        self._attachments: list[Attachment] = []
         self._seconds = seconds
         self._restarted = False
         self._deadline = time.monotonic() + seconds
@@ -181,6 +197,14 @@ class Check:
         self._deadline = time.monotonic() + self._seconds
         self._restarted = True
 
+    def attach(self, attachment: Attachment) -> None:
+        """Interrupt it with the case, and close it at its end."""
+        with self._lock:
+            self._attachments.append(attachment)
+            interrupted = self._interrupted
+        if interrupted:
+            attachment.interrupt()
+
     # Names and topics
 
     def name(self, word: str = "name") -> str:
@@ -204,8 +228,18 @@ class Check:
         """Delete a topic at the end whose name begins with one of the case's names."""
         self._topics.append(topic)
 
-    def topic(self, partitions: int = 1, configs: Mapping[str, str] | None = None, *, name: str | None = None) -> Topic:
-        """A new topic, led by the broker at the address. Returns when its partitions can be used."""
+    def topic(
+        self,
+        partitions: int = 1,
+        configs: Mapping[str, str] | None = None,
+        *,
+        name: str | None = None,
+        leaders: Sequence[int] | None = None,
+    ) -> Topic:
+        """A new topic. Returns when its partitions can be used.
+
+        `leaders`: the brokers that lead its partitions, which all brokers know then; default: the one at the address.
+        """
         topic = name or self.topic_name()
         if self.target.highest_version(ApiKey.CREATE_TOPICS) is None and not configs:
             return self._auto_created(topic, partitions)
@@ -215,21 +249,25 @@ class Check:
             replication_factor=1,
             configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
         )
-        self.led_here(wanted)
+        self.led_here(wanted, leaders)
         with self.setup(f"creating the topic {topic}"):
             answer = self.call(CreateTopicsRequest(topics=[wanted], timeout_ms=_TIMEOUT_MS))
             (created,) = answer.topics
             if created.error_code:
                 message = f" ({created.error_message})" if created.error_message else ""
                 raise InconclusiveError(f"the topic {topic} was not created: {code(created.error_code)}{message}")
-            return self.topic_ready(topic, partitions)
+            ready = self.topic_ready(topic, partitions)
+            if leaders is not None:
+                self.known_everywhere(ready, partitions)
+            return ready
 
-    def led_here(self, wanted: CreatableTopic) -> CreatableTopic:
-        """Assign the partitions of a topic to the broker at the address, if there are several; returns the topic."""
+    def led_here(self, wanted: CreatableTopic, leaders: Sequence[int] | None = None) -> CreatableTopic:
+        """Assign the partitions of a topic to the broker at the address, or to other `leaders`, if there are several
+        brokers; returns the topic."""
         if len(self.target.brokers) > 1:
             wanted.assignments = [
-                CreatableReplicaAssignment(partition_index=index, broker_ids=[self.target.node_id])
-                for index in range(wanted.num_partitions)
+                CreatableReplicaAssignment(partition_index=index, broker_ids=[leader])
+                for index, leader in enumerate(leaders or [self.target.node_id] * wanted.num_partitions)
             ]
             wanted.num_partitions = wanted.replication_factor = -1
         return wanted
@@ -270,6 +308,12 @@ class Check:
             self._ready[topic] = found, partitions
             return found
 
+    def known_everywhere(self, topic: Topic, partitions: int = 1) -> None:
+        """Wait until every broker knows a topic, as a step of the setup."""
+        with self.setup(f"waiting until all brokers know the topic {topic.name}"):
+            for node_id in self.target.brokers:
+                self._await_topic(topic.name, partitions, self.to_broker(node_id), topic.topic_id)
+
     def _await_topic(self, topic: str, partitions: int, connection: Connection, topic_id: bytes | None = None) -> Topic:
         """Wait until a broker knows this many partitions of a topic, which may have been created again."""
         version = self.version(ApiKey.METADATA, 12)
@@ -290,10 +334,10 @@ class Check:
         (found,) = self.call(request, version).topics
         leaders: dict[Connection, list[int]] = {}
         for partition in found.partitions:
-            leaders.setdefault(self._connection_to(partition.leader_id), []).append(partition.partition_index)
+            leaders.setdefault(self.to_broker(partition.leader_id), []).append(partition.partition_index)
         return leaders
 
-    def _connection_to(self, node_id: int) -> Connection:
+    def to_broker(self, node_id: int) -> Connection:
         """A connection to a broker; `wire` if it is the one under test, or unknown."""
         address = self.target.brokers.get(node_id)
         if address is None or node_id == self.target.node_id:
@@ -413,6 +457,9 @@ class Check:
         with self._lock:
             self._interrupted = True
             pending = [connection.interrupt(now=now) for connection in self._connections]
+            attachments = list(self._attachments)
+        for attachment in attachments:
+            attachment.interrupt()
         return any(pending)
 
     def clean_up(self) -> None:
@@ -456,6 +503,8 @@ class Check:
     def close(self) -> None:
         for connection in self._connections:
             connection.close()
+        while self._attachments:
+            self._attachments.pop().close()
 
     def __enter__(self) -> Self:
         return self

@@ -48,6 +48,13 @@ class ClassicGroup:
         """A member with its own connection, which has not joined yet. `settings` are those of `Member`."""
         return Member(self, **settings)
 
+    def neighbor(self) -> ClassicGroup:
+        """Another new group with the same coordinator."""
+        while True:
+            other = ClassicGroup(self.c)
+            if other.wire.address == self.wire.address:
+                return other
+
     def keep(self) -> None:
         """Commit an offset, as a step of the setup, so that the group also exists without members.
 

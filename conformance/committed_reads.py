@@ -9,6 +9,7 @@ from ..protocol.messages.describe_producers import DescribeProducersRequest, Pro
 from ..protocol.records import iter_records
 from . import partitions as p
 from .check import Check, Topic
+from .exchange import Connection
 
 READ_COMMITTED = 1
 COMMIT_KEY = b"\x00\x00\x00\x01"
@@ -79,7 +80,9 @@ def shows(
     c.equal(found.values, values, "the values of the records")
 
 
-def consumed(c: Check, topic: Topic, *, partition: int = 0, start: int = 0) -> list[bytes | None]:
+def consumed(
+    c: Check, topic: Topic, *, partition: int = 0, start: int = 0, to: Connection | None = None
+) -> list[bytes | None]:
     """The values that a consumer with `isolation.level=read_committed` returns.
 
     As the protocol describes it: a batch is skipped from the first offset of an aborted transaction of its producer
@@ -88,7 +91,9 @@ def consumed(c: Check, topic: Topic, *, partition: int = 0, start: int = 0) -> l
     found: list[bytes | None] = []
     offset = start
     while True:
-        data = p.fetch(c, topic, offset, partition=partition, partition_max_bytes=500, isolation_level=READ_COMMITTED)
+        data = p.fetch(
+            c, topic, offset, partition=partition, partition_max_bytes=500, isolation_level=READ_COMMITTED, to=to
+        )
         c.error(data.error_code, ErrorCode.NONE, "Fetch partition error_code")
         batches = p.batches_of(data)
         if not batches:

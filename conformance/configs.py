@@ -16,6 +16,7 @@ from ..protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from .check import Check
+from .exchange import Connection
 
 # Types of resources
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
@@ -53,6 +54,7 @@ def describe(
     version: int | None = None,
     synonyms: bool = True,
     documentation: bool = False,
+    to: Connection | None = None,
 ) -> Any:
     """The result of DescribeConfigs for one resource."""
     version = c.version(ApiKey.DESCRIBE_CONFIGS) if version is None else version
@@ -64,7 +66,7 @@ def describe(
     request = DescribeConfigsRequest(
         resources=[requested], include_synonyms=synonyms, include_documentation=documentation and version >= 3
     )
-    results = c.call(request, version).results
+    results = c.call(request, version, to=to).results
     c.equal([(each.resource_type, each.resource_name) for each in results], [tuple(resource)], "results (resources)")
     (result,) = results
     if result.error_code == ErrorCode.NONE:
@@ -133,13 +135,18 @@ def incremental_resource(resource: Resource, *changes: Change) -> AlterConfigsRe
 
 
 def alter(
-    c: Check, resource: Resource, *changes: Change, version: int | None = None, validate_only: bool = False
+    c: Check,
+    resource: Resource,
+    *changes: Change,
+    version: int | None = None,
+    validate_only: bool = False,
+    to: Connection | None = None,
 ) -> Any:
     """The response to IncrementalAlterConfigs of one resource."""
     request = IncrementalAlterConfigsRequest(
         resources=[incremental_resource(resource, *changes)], validate_only=validate_only
     )
-    return _only(c, resource, c.call(request, version).responses)
+    return _only(c, resource, c.call(request, version, to=to).responses)
 
 
 def replace(

@@ -119,36 +119,46 @@ class Recorder:
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._frames: list[Frame] = []
-        self.connections = 0
+        self._connections = 0
+        self._lock = threading.Lock()
         self.dropped = 0
 
+    def new_connection(self) -> int:
+        """The number of a new connection."""
+        with self._lock:
+            self._connections += 1
+            return self._connections - 1
+
     def add(self, connection: int, sent: bool, data: bytes, api_key: int = -1, version: int = -1) -> None:
-        if len(self._frames) >= FRAMES_PER_CASE:
-            del self._frames[0]
-            self.dropped += 1
-        self._frames.append(
-            Frame(
-                time.monotonic() - self._began,
-                connection,
-                sent,
-                bytes(data[:BYTES_PER_FRAME]),
-                len(data),
-                api_key,
-                version,
+        """Called by several threads if a client is behind a `RecordingProxy`."""
+        with self._lock:
+            if len(self._frames) >= FRAMES_PER_CASE:
+                del self._frames[0]
+                self.dropped += 1
+            self._frames.append(
+                Frame(
+                    time.monotonic() - self._began,
+                    connection,
+                    sent,
+                    bytes(data[:BYTES_PER_FRAME]),
+                    len(data),
+                    api_key,
+                    version,
+                )
             )
-        )
 
     def frames(self) -> tuple[Frame, ...]:
-        return tuple(self._frames)
+        with self._lock:
+            return tuple(self._frames)
 
     def last_request(self) -> str:
         """The last request that was sent, such as "Produce v9"; empty if there is none."""
-        title = next((frame.title for frame in reversed(self._frames) if frame.sent), "")
+        title = next((frame.title for frame in reversed(self.frames()) if frame.sent), "")
         return title.removesuffix(" request")
 
     def last_response(self) -> str:
         """The last response that was received, such as "Produce v9 response"; empty if there is none."""
-        return next((frame.title for frame in reversed(self._frames) if not frame.sent), "")
+        return next((frame.title for frame in reversed(self.frames()) if not frame.sent), "")
 
 
 class Connection(WireClient):
@@ -165,8 +175,7 @@ class Connection(WireClient):
     ) -> None:
         """`remaining` returns the seconds until the case's deadline, at least a small positive number."""
         self.address = address
-        self.number = recorder.connections
-        recorder.connections += 1
+        self.number = recorder.new_connection()
         self._recorder = recorder
         self._remaining = remaining
         self._renew_at = math.inf
@@ -261,6 +270,10 @@ class Connection(WireClient):
     def closed_by_server(self) -> bool:
         self._socket.settimeout(self._remaining())
         return super().closed_by_server()
+
+    def detach(self) -> socket.socket:
+        """The socket, for a caller that sends and receives itself. The connection must not be used afterwards."""
+        return self._socket
 
     def end_of_stream(self) -> None:
         """Close the sending half: the server sees the end, and can still send."""

@@ -78,10 +78,10 @@ def no_offset(c: Check, answer: PartitionProduceResponse, what: str = "base_offs
     c.true(answer.base_offset in NO_OFFSETS, what, expected="-1 or 0", actual=answer.base_offset)
 
 
-def append(c: Check, topic: Topic, batch: bytes, *, partition: int = 0) -> int:
+def append(c: Check, topic: Topic, batch: bytes, *, partition: int = 0, to: Connection | None = None) -> int:
     """Produce as a step of the setup, and return the base offset."""
     with c.setup(f"producing to {topic.name}"):
-        answer = produce(c, topic, batch, partition=partition)
+        answer = produce(c, topic, batch, partition=partition, to=to)
         c.error(answer.error_code, ErrorCode.NONE, "Produce error_code")
         return answer.base_offset
 
@@ -140,18 +140,20 @@ def batches_of(data: PartitionData) -> list[RecordBatch]:
     return list(iter_batches(bytes(cast(memoryview, data.records or b""))))
 
 
-def read_batches(c: Check, topic: Topic, *, partition: int = 0, isolation_level: int = 0) -> list[RecordBatch]:
+def read_batches(
+    c: Check, topic: Topic, *, partition: int = 0, isolation_level: int = 0, to: Connection | None = None
+) -> list[RecordBatch]:
     """All batches of a partition, from its first offset, read as a consumer does.
 
     The fetches may wait, because not every server returns records immediately if they may not.
     """
     found: list[RecordBatch] = []
-    offset = end_offset(c, topic, partition=partition, timestamp=EARLIEST)
-    end = list_offset(c, topic, LATEST, partition=partition, isolation_level=isolation_level)
+    offset = end_offset(c, topic, partition=partition, timestamp=EARLIEST, to=to)
+    end = list_offset(c, topic, LATEST, partition=partition, isolation_level=isolation_level, to=to)
     c.error(end.error_code, ErrorCode.NONE, "ListOffsets error_code")
     while offset < end.offset:
         data = fetch(
-            c, topic, offset, partition=partition, isolation_level=isolation_level, min_bytes=1, max_wait_ms=500
+            c, topic, offset, partition=partition, isolation_level=isolation_level, min_bytes=1, max_wait_ms=500, to=to
         )
         c.error(data.error_code, ErrorCode.NONE, "Fetch partition error_code")
         more = batches_of(data)
@@ -162,18 +164,25 @@ def read_batches(c: Check, topic: Topic, *, partition: int = 0, isolation_level:
     return found
 
 
-def values(c: Check, topic: Topic, *, partition: int = 0) -> list[bytes | None]:
+def values(c: Check, topic: Topic, *, partition: int = 0, to: Connection | None = None) -> list[bytes | None]:
     """The values of all records of a partition, without control records."""
     return [
         record.value
-        for batch in read_batches(c, topic, partition=partition)
+        for batch in read_batches(c, topic, partition=partition, to=to)
         if not batch.is_control
         for record in iter_records(batch)
     ]
 
 
 def list_offset(
-    c: Check, topic: Topic, timestamp: int, *, partition: int = 0, version: int | None = None, isolation_level: int = 0
+    c: Check,
+    topic: Topic,
+    timestamp: int,
+    *,
+    partition: int = 0,
+    version: int | None = None,
+    isolation_level: int = 0,
+    to: Connection | None = None,
 ) -> ListOffsetsPartitionResponse:
     """ListOffsets of one partition, and its part of the response."""
     requested = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
@@ -182,11 +191,13 @@ def list_offset(
         isolation_level=isolation_level,
         topics=[ListOffsetsTopic(name=topic.name, partitions=[requested])],
     )
-    return cast(ListOffsetsPartitionResponse, c.call(request, version).topics[0].partitions[0])
+    return cast(ListOffsetsPartitionResponse, c.call(request, version, to=to).topics[0].partitions[0])
 
 
-def end_offset(c: Check, topic: Topic, *, partition: int = 0, timestamp: int = LATEST) -> int:
+def end_offset(
+    c: Check, topic: Topic, *, partition: int = 0, timestamp: int = LATEST, to: Connection | None = None
+) -> int:
     """The log end offset, or with `EARLIEST` the log start offset."""
-    answer = list_offset(c, topic, timestamp, partition=partition)
+    answer = list_offset(c, topic, timestamp, partition=partition, to=to)
     c.error(answer.error_code, ErrorCode.NONE, "ListOffsets error_code")
     return answer.offset

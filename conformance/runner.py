@@ -8,7 +8,7 @@ import threading
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Final
 
@@ -19,10 +19,12 @@ from .case import Case, Layer
 from .check import Check
 from .crashes import Crashes
 from .outcome import InconclusiveError, MismatchError, NotApplicableError, Result, Verdict
+from .real_clients import RealClients
 from .target import RESPONSE_SECONDS, Target
 
 DEFAULT_JOBS: Final = 16
 _CRASH_JOBS: Final = 64
+_CLIENT_JOBS: Final = 4
 _POLL_SECONDS: Final = 0.2
 _CHANGE_SECONDS: Final = 5.0
 """How long interrupted cases wait for the responses to what they change."""
@@ -43,9 +45,10 @@ class Runner:
         *,
         jobs: int = DEFAULT_JOBS,
         alter_configs: bool = True,
+        clients: Collection[str] = (),
         finished: Callable[[Result], None] = lambda result: None,
     ) -> None:
-        """`finished` is called in the caller's thread after each case."""
+        """`clients`: those whose cases apply. `finished` is called in the caller's thread after each case."""
         self._target = target
         self._jobs = jobs
         self._alter_configs = alter_configs
@@ -58,6 +61,7 @@ class Runner:
         self._lock = threading.RLock()
         self._number = 0
         self._crashes = Crashes(target)
+        self._clients = RealClients(clients)
         self._disconnected: dict[str, float] = {}
         """The cases that failed because their connection ended, and when."""
         self.interrupted = False
@@ -68,14 +72,21 @@ class Runner:
         """Whether topics or groups of this run may still exist."""
 
     def run(self, cases: Sequence[Case]) -> list[Result]:
-        """Run the cases: the exclusive ones at the end, one at a time, and then those that crash the server together.
+        """Run the cases: those of the layer `clients` after the others, then the exclusive ones, one at a time,
+        and at the end those that crash the server together.
 
         `interrupt` ends the running cases and returns the results so far; `interrupted` is then true, and the remaining
         cases are inconclusive. The same happens with `lost` if the server no longer responds.
         """
         results: dict[str, Result] = {}
-        others = [case for case in cases if case.layer is not Layer.CRASH]
+        others = [case for case in cases if case.layer not in (Layer.CRASH, Layer.CLIENTS)]
         self._run_some([case for case in others if not case.exclusive], self._jobs, results)
+        # Their processes would delay the responses to the cases above.
+        try:
+            clients = [case for case in cases if case.layer is Layer.CLIENTS]
+            self._run_some(clients, min(self._jobs, _CLIENT_JOBS), results)
+        finally:
+            self._clients.close()
         self._run_some([case for case in others if case.exclusive], 1, results)
         # Waiting for the crash costs nothing, and together they need only one.
         crash_jobs = max(self._jobs, _CRASH_JOBS) if self._jobs > 1 else 1
@@ -184,6 +195,11 @@ class Runner:
         reason = self._not_applicable(case)
         if reason is not None:
             return Result(case, Verdict.NOT_APPLICABLE, 0.0, reason)
+        if case.client is not None:
+            try:
+                self._clients.prepare(case.client)
+            except InconclusiveError as reason_of_failure:
+                return Result(case, Verdict.INCONCLUSIVE, 0.0, str(reason_of_failure))
         with self._lock:
             self._number += 1
             number = self._number
@@ -192,6 +208,7 @@ class Runner:
             began = time.monotonic()
             check = Check(self._target, f"{self.prefix}-{number}", case.seconds * self._target.patience)
             check.crashes = self._crashes if crashes else None
+            check.clients = self._clients if case.client is not None else None
             with self._lock:
                 self._running.add(check)
             if self._stop.is_set():
@@ -207,6 +224,10 @@ class Runner:
 
     def _not_applicable(self, case: Case) -> str | None:
         target = self._target
+        if case.client is not None:
+            reason = self._clients.reason_against(case.client)
+            if reason is not None:
+                return reason
         for need in case.needs:
             if not target.supports(need.api, need.version):
                 return f"the server does not have {ApiKey(need.api).message_name} v{need.version}"
@@ -217,6 +238,8 @@ class Runner:
             return f"since Apache Kafka {case.since}; the server has the protocol of {target.release}"
         if case.until is not None and target.release >= case.until:
             return f"until Apache Kafka {case.until}; the server has the protocol of {target.release}"
+        if len(target.brokers) < case.brokers:
+            return f"it needs {case.brokers} brokers; the cluster has {len(target.brokers)}"
         if case.alters_configs and not self._alter_configs:
             return "it changes settings of the server, and --no-alter-configs was given"
         if case.layer is Layer.CRASH and target.restart is None:

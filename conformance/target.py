@@ -75,6 +75,11 @@ class Target:
             return []
         return [address for node_id, address in self.brokers.items() if node_id != self.node_id]
 
+    @property
+    def other_ids(self) -> list[int]:
+        """The node IDs of the cluster's other brokers."""
+        return [node_id for node_id in sorted(self.brokers) if node_id != self.node_id]
+
     def connect(
         self,
         recorder: Recorder,

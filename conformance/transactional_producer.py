@@ -229,7 +229,13 @@ class Producer:
         )
 
     def send(
-        self, topic: Topic, batch: bytes, *, partition: int = 0, version: int | None = None
+        self,
+        topic: Topic,
+        batch: bytes,
+        *,
+        partition: int = 0,
+        version: int | None = None,
+        to: Connection | None = None,
     ) -> PartitionProduceResponse:
         """Produce a batch. The case is responsible for sequence numbers."""
         version = self.version(ApiKey.PRODUCE) if version is None else version
@@ -242,18 +248,25 @@ class Producer:
                 partition=partition,
                 version=version,
                 transactional_id=self.transactional_id,
+                to=to,
             )
 
         return self._retried(produced, lambda response: [response.error_code])
 
     def produce(
-        self, topic: Topic, *values: bytes, partition: int = 0, version: int | None = None, **options: Any
+        self,
+        topic: Topic,
+        *values: bytes,
+        partition: int = 0,
+        version: int | None = None,
+        to: Connection | None = None,
+        **options: Any,
     ) -> PartitionProduceResponse:
         """Produce one batch with the next sequence numbers."""
         at = (topic.name, partition)
         sequence = self.sequences.get(at, 0)
         response = self.send(
-            topic, self.batch(*values, sequence=sequence, **options), partition=partition, version=version
+            topic, self.batch(*values, sequence=sequence, **options), partition=partition, version=version, to=to
         )
         if response.error_code == 0:
             self.sequences[at] = sequence + len(values)

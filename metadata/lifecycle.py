@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 NO_EPOCH: Final = -1
 
+_RETRY_MS: Final = 100
+"""The pause after a failed request; it doubles with each failure, up to the interval of heartbeats."""
+
 _CATCHING_UP_MS: Final = 10
 """The pause between heartbeats of a broker that has not caught up yet."""
 
@@ -95,6 +98,7 @@ class BrokerLifecycle:
         self._register_until_ms = now_ms + settings.registration_timeout_ms
         self._ready = False
         self._in_flight = False
+        self._failures = 0  # since the latest success
         self._again = False  # the next request is due as soon as the response to this one has arrived
         self._offline: list[bytes] = []
         self._next_ms = now_ms
@@ -155,6 +159,8 @@ class BrokerLifecycle:
             return
         if not self.is_registered or offset < self.broker_epoch:
             return
+        if self.state is State.STARTING:
+            self._due(now_ms)  # caught up
         if registration is None:
             self._register_again(now_ms)
         elif registration.epoch > self.broker_epoch:
@@ -231,6 +237,7 @@ class BrokerLifecycle:
                 self._retry(now_ms)
             return
         self.problem = None
+        self._failures = 0
         self.broker_epoch = response.broker_epoch
         self._next_ms = now_ms
 
@@ -252,6 +259,7 @@ class BrokerLifecycle:
             self._retry(now_ms)
             return
         self.problem = None
+        self._failures = 0
         self.is_fenced = response.is_fenced
         pause_ms = self._settings.heartbeat_interval_ms
         if self.state is State.STARTING:
@@ -287,7 +295,8 @@ class BrokerLifecycle:
                 f"(initial.broker.registration.timeout.ms): {self.problem}"
             )
             return
-        pause_ms = self._settings.heartbeat_interval_ms
+        pause_ms = min(_RETRY_MS << min(self._failures, 16), self._settings.heartbeat_interval_ms)
+        self._failures += 1
         if self.state is State.PENDING_CONTROLLED_SHUTDOWN:
             pause_ms = min(pause_ms, _SHUTTING_DOWN_MS)
         self._next_ms = now_ms + (0 if self._again else pause_ms)

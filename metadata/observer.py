@@ -94,6 +94,8 @@ class ObserverSettings(NamedTuple):
     """The settings `controller.quorum.*` of an observer."""
 
     fetch_max_wait_ms: int = 500
+    fetch_idle_wait_ms: int = 2000
+    """The longest wait while the log does not change. Apache Kafka's controllers write a record every 500 ms."""
     fetch_max_bytes: int = 1_048_576
     snapshot_max_bytes: int = 1_048_576
     retry_backoff_ms: int = 20
@@ -187,6 +189,7 @@ class Observer:
         self.problem: str | None = None
         """Why the latest request has failed, for the log; None if it succeeded, or if there is an election."""
         self._ask_leader = False
+        self._max_wait_ms = self._settings.fetch_max_wait_ms
 
     @property
     def destination(self) -> Address:
@@ -201,6 +204,11 @@ class Observer:
         if not self._failures:
             return 0
         return self._settings.retry_backoff_ms * min(1 << (self._failures - 1), _MAX_BACKOFF_FACTOR)
+
+    @property
+    def extra_wait_ms(self) -> int:
+        """How much longer the leader may take for the next response than after a change of the log."""
+        return self._max_wait_ms - self._settings.fetch_max_wait_ms
 
     # Requests
 
@@ -222,7 +230,7 @@ class Observer:
         return FetchRequest(
             cluster_id=identity.cluster_id,
             replica_state=fetch_messages.ReplicaState(replica_id=identity.node_id, replica_epoch=-1),
-            max_wait_ms=settings.fetch_max_wait_ms,
+            max_wait_ms=self._max_wait_ms,
             min_bytes=0,
             max_bytes=settings.fetch_max_bytes,
             topics=[fetch_messages.FetchTopic(topic=CLUSTER_METADATA, topic_id=ONE_UUID, partitions=[partition])],
@@ -249,6 +257,7 @@ class Observer:
     def failed(self, problem: str) -> None:
         """There was no response from `destination`: no connection, or a timeout."""
         self._snapshot = None
+        self._max_wait_ms = self._settings.fetch_max_wait_ms
         self._retry_elsewhere(problem)
 
     def handle(self, response: FetchResponse | FetchSnapshotResponse) -> list[Effect]:
@@ -258,6 +267,7 @@ class Observer:
         return self._handle_fetch_snapshot(response)
 
     def _handle_fetch(self, response: FetchResponse) -> list[Effect]:
+        waited_ms, self._max_wait_ms = self._max_wait_ms, self._settings.fetch_max_wait_ms
         self._check_cluster(response.error_code)
         partition = response.responses[0].partitions[0] if response.error_code == 0 and response.responses else None
         if partition is None:
@@ -286,6 +296,8 @@ class Observer:
                 SnapshotId(partition.snapshot_id.end_offset, partition.snapshot_id.epoch), 0
             )
             return effects
+        if not partition.records and partition.high_watermark == self.high_watermark and not effects:
+            self._max_wait_ms = min(waited_ms * 2, self._settings.fetch_idle_wait_ms)
         if partition.records:
             effects.append(Append(partition.records, self.epoch))
         if partition.high_watermark > self.high_watermark:

@@ -66,9 +66,10 @@ class ControlError(ValueError):
 
 
 class _BadRequestError(Exception):
-    def __init__(self, status: HTTPStatus, message: str) -> None:
+    def __init__(self, status: HTTPStatus, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
         self.status = status
+        self.headers = headers or {}
 
 
 class Control:
@@ -125,8 +126,16 @@ class _Handler(BaseHTTPRequestHandler):
     def do_DELETE(self) -> None:
         self._serve("DELETE")
 
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """The base class calls it for a method that has no `do_`, and for a request that it cannot parse."""
+        if code == HTTPStatus.NOT_IMPLEMENTED:
+            self._serve(self.command)
+        else:
+            self.request_version = self.protocol_version  # a response to HTTP/0.9 would have no headers
+            self._respond(HTTPStatus(code), {"error": message or HTTPStatus(code).phrase}, {"Connection": "close"})
+
     def _serve(self, method: str) -> None:
-        status = HTTPStatus.OK
+        status, headers = HTTPStatus.OK, {}
         try:
             self._check_host()
             self._check_origin()
@@ -134,21 +143,35 @@ class _Handler(BaseHTTPRequestHandler):
             if method == "POST" and "fault" in answer:
                 status = HTTPStatus.CREATED
         except _BadRequestError as error:
-            status, answer = error.status, {"error": str(error)}
+            # Its body may not have been read.
+            status, answer, headers = error.status, {"error": str(error)}, {"Connection": "close", **error.headers}
         except SteeringError as error:
             status, answer = HTTPStatus.CONFLICT, {"error": str(error)}
         except Exception as error:
             logger.exception("A request to the control failed with an unexpected error")
             status, answer = HTTPStatus.INTERNAL_SERVER_ERROR, {"error": repr(error)}
+        self._respond(status, answer, headers)
+
+    def _respond(self, status: HTTPStatus, answer: Mapping[str, Any], headers: Mapping[str, str]) -> None:
         body = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
+        for name, value in headers.items():
+            self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def _answer(self, method: str) -> dict[str, Any]:
         url = urlsplit(self.path)
+        methods = _methods(url.path)
+        if methods and method not in methods:
+            raise _BadRequestError(
+                HTTPStatus.METHOD_NOT_ALLOWED,
+                f"{url.path} has no method {method}, only {' and '.join(methods)}; see /openapi.json",
+                {"Allow": ", ".join(methods)},
+            )
         match method, *url.path.strip("/").split("/"):
             case "GET", "openapi.json":
                 return OPENAPI
@@ -168,7 +191,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return {"next": found["next"], "requests": [with_decoded(each) for each in found["requests"]]}
             case "POST", "commands", name if name in _COMMANDS:
                 return self._done(name, **_arguments(name, self._body()))
-        raise _BadRequestError(HTTPStatus.NOT_FOUND, f"there is no {method} {url.path}; see /openapi.json")
+        raise _BadRequestError(HTTPStatus.NOT_FOUND, f"there is no {url.path}; see /openapi.json")
 
     def _done(self, name: str, **arguments: Any) -> dict[str, Any]:
         self._do(name, **arguments)
@@ -210,6 +233,20 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         logger.debug(format, *args)
+
+
+def _methods(path: str) -> tuple[str, ...]:
+    """The methods of a path. Empty: the path does not exist."""
+    match path.strip("/").split("/"):
+        case ["openapi.json"] | ["requests"]:
+            return ("GET",)
+        case ["faults"]:
+            return ("POST", "DELETE")
+        case ["faults", _]:
+            return ("GET", "DELETE")
+        case ["commands", name] if name in _COMMANDS:
+            return ("POST",)
+    return ()
 
 
 def _integer(name: str, text: str) -> int:

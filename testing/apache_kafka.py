@@ -24,8 +24,6 @@ from moldau.server.processes.free_ports import FreePorts
 from moldau.testing import jvm, requirements
 from moldau.testing.kafka_jars import KAFKA_VERSION
 
-_HEAP_OPTIONS = ("-Xmx512M", "-Xms256M")
-
 _STARTED = "Kafka Server started"
 
 _START_SECONDS = 90
@@ -55,6 +53,9 @@ class ApacheKafka:
     ``kafka_jars.OLDER_SERVERS``, whose quorum is static by default. ``listeners`` are further listeners for clients, by
     name, with their security protocol: ``{"SECURE": "SASL_SSL"}``; ``address_of`` has their addresses. ``classes`` is a
     folder with the classes of plugins. ``cluster_id`` is that of a new directory; by default, it is drawn.
+    ``roles`` are those of the node: ``broker,controller``, ``broker`` or ``controller``. ``controllers`` is the address
+    of the controllers of a node that is only a broker, whose ``node.id`` must be in ``config``. ``heap_mb`` limits the
+    heap.
     """
 
     def __init__(
@@ -69,8 +70,14 @@ class ApacheKafka:
         listeners: Mapping[str, str] | None = None,
         classes: Path | None = None,
         cluster_id: str | None = None,
+        roles: str = "broker,controller",
+        controllers: str | None = None,
+        heap_mb: int = 512,
     ) -> None:
+        self._heap_options = (f"-Xmx{heap_mb}M", f"-Xms{heap_mb // 2}M")
         self._cluster_id = cluster_id
+        self._roles = roles.split(",")
+        self._controllers = controllers
         self._classes = classes
         self._listeners = dict(listeners or {})
         self._addresses: dict[str, str] = {}
@@ -85,16 +92,27 @@ class ApacheKafka:
         self._guard: subprocess.Popen[bytes] | None = None
         self._log_reader: threading.Thread | None = None
         self._directory = Path()
-        self._port = 0
+        self._port = self._controller_port = 0
 
     @property
     def bootstrap_servers(self) -> str:
-        """``host:port``, the same after every restart."""
+        """``host:port`` for clients, the same after every restart."""
         return f"127.0.0.1:{self._port}"
 
     def address_of(self, listener: str) -> str:
         """``host:port`` of one of ``listeners``."""
         return self._addresses[listener]
+
+    @property
+    def controllers(self) -> str:
+        """``host:port`` of its controllers, for brokers that join the cluster."""
+        return self._controllers or f"127.0.0.1:{self._controller_port}"
+
+    @property
+    def cluster_id(self) -> str:
+        """The id of the cluster, once the directory is formatted."""
+        lines = (self.data_dir / "meta.properties").read_text().splitlines()
+        return dict(line.split("=", 1) for line in lines if "=" in line)["cluster.id"]
 
     @property
     def data_dir(self) -> Path:
@@ -126,11 +144,11 @@ class ApacheKafka:
         folder = tempfile.TemporaryDirectory(prefix="apache-kafka-", dir=self._parent)
         self._directory = Path(self._resources.enter_context(folder))
         self._resources.callback(self.stop)
-        self._port, controller_port, *others = free_ports(2 + len(self._listeners))
+        self._port, self._controller_port, *others = free_ports(2 + len(self._listeners))
         self._addresses = {name: f"127.0.0.1:{port}" for name, port in zip(self._listeners, others, strict=True)}
-        self._write_properties(controller_port)
+        self._write_properties(self._controller_port)
         if not (self.data_dir / "meta.properties").exists():
-            self._format(controller_port)
+            self._format(self._controller_port)
 
     def close(self) -> None:
         """Stop, and remove the folder. The end of ``with``."""
@@ -216,9 +234,9 @@ class ApacheKafka:
 
     def _command(self, main_class: str, *arguments: str) -> list[str]:
         if self._jvm_options is None and self._version == KAFKA_VERSION:
-            return jvm.command(main_class, *arguments, options=_HEAP_OPTIONS, classes=self._classes)
+            return jvm.command(main_class, *arguments, options=self._heap_options, classes=self._classes)
         libs, java = requirements.require_kafka_jars(self._version), requirements.require_program("java")
-        options = (*jvm.OPTIONS, *_HEAP_OPTIONS) if self._jvm_options is None else self._jvm_options
+        options = (*jvm.OPTIONS, *self._heap_options) if self._jvm_options is None else self._jvm_options
         class_path = f"{libs}/*" if self._classes is None else f"{libs}/*{os.pathsep}{self._classes}"
         return [java, *options, "-cp", class_path, main_class, *arguments]
 
@@ -228,20 +246,21 @@ class ApacheKafka:
         return self._directory / "server.properties"
 
     def _write_properties(self, controller_port: int) -> None:
-        addresses = {
-            "PLAINTEXT": self.bootstrap_servers,
-            "CONTROLLER": f"127.0.0.1:{controller_port}",
-        } | self._addresses
+        addresses = dict(self._addresses)
+        if "broker" in self._roles:
+            addresses["PLAINTEXT"] = self.bootstrap_servers
+        if "controller" in self._roles:
+            addresses["CONTROLLER"] = f"127.0.0.1:{controller_port}"
         listeners = ",".join(f"{name}://{address}" for name, address in addresses.items())
         protocols = {"CONTROLLER": "PLAINTEXT", "PLAINTEXT": "PLAINTEXT"} | self._listeners
         settings = {
-            "process.roles": "broker,controller",
+            "process.roles": ",".join(self._roles),
             "node.id": "1",
             "listeners": listeners,
             "advertised.listeners": listeners,
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": ",".join(f"{name}:{each}" for name, each in protocols.items()),
-            "inter.broker.listener.name": "PLAINTEXT",
+            **({"inter.broker.listener.name": "PLAINTEXT"} if "broker" in self._roles else {}),
             "log.dirs": str(self.data_dir),
             "offsets.topic.num.partitions": "1",
             "offsets.topic.replication.factor": "1",
@@ -257,7 +276,7 @@ class ApacheKafka:
             "broker.heartbeat.interval.ms": "500",
             **self._config,
         }
-        address = f"127.0.0.1:{controller_port}"
+        address = self._controllers or f"127.0.0.1:{controller_port}"
         if self._quorum is Quorum.STATIC:
             settings["controller.quorum.voters"] = f"{settings['node.id']}@{address}"
         else:
@@ -266,7 +285,9 @@ class ApacheKafka:
 
     def _format(self, controller_port: int) -> None:
         arguments = ["format", "-t", self._cluster_id or new_id(), "-c", str(self.properties)]
-        if self._quorum is Quorum.STANDALONE:
+        if "controller" not in self._roles:
+            arguments.append("--no-initial-controllers")
+        elif self._quorum is Quorum.STANDALONE:
             arguments.append("--standalone")
         elif self._quorum is Quorum.INITIAL_CONTROLLERS:
             node_id = self._config.get("node.id", "1")

@@ -393,7 +393,7 @@ class Broker:
         if not self.running:
             if self._run is not None:
                 self._run.close()
-            self._run = self._start_thread() if self._thread else ServerProcess(self._command(), self._log_path)
+            self._run = self._start_thread() if self._thread else self._start_process()
             self._bootstrap_servers = self._listen = self._run.wait_ready(self._timeout_s)
             if self._ahead_ms:
                 self._set_clock(self._ahead_ms)
@@ -489,6 +489,9 @@ class Broker:
         for name, value in self.config.items():
             command += ["--set", f"{name}={config_text(value)}"]
         return command
+
+    def _start_process(self) -> ServerRun:
+        return ServerProcess(self._command(), self._log_path)
 
     def _start_thread(self) -> ServerRun:
         from .server_thread import ServerThread

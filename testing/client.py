@@ -42,6 +42,8 @@ class Feature(enum.Enum):
     OFFSET_OUT_OF_RANGE = "report an offset out of range instead of resetting"
     PARTITION_OFFSETS = "look up the first and last offset of a partition"
     COMMITTED_OFFSETS = "commit and look up an offset of a group without joining it"
+    GROUP_ADMIN = "list and describe groups"
+    DELETE_GROUPS = "delete a group"
 
 
 class ClientError(Exception):
@@ -82,6 +84,14 @@ class Received:
     key: bytes | None
     value: bytes | None
     headers: Headers
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedGroup:
+    """A group as an administrator sees it. ``state`` is Kafka's name of it, such as ``Stable``."""
+
+    state: str
+    members: int
 
 
 class Stream(ABC):
@@ -212,6 +222,18 @@ class Client(ABC):
     def committed_offset(self, group: str, topic: str, partition: int) -> int | None:
         """The committed offset of a group, or None."""
         raise self._unsupported(Feature.COMMITTED_OFFSETS)
+
+    def groups(self) -> list[str]:
+        """The names of all groups."""
+        raise self._unsupported(Feature.GROUP_ADMIN)
+
+    def describe_group(self, group: str) -> DescribedGroup:
+        """The state of a group, and the number of its members."""
+        raise self._unsupported(Feature.GROUP_ADMIN)
+
+    def delete_group(self, group: str) -> None:
+        """Delete a group."""
+        raise self._unsupported(Feature.DELETE_GROUPS)
 
 
 class ThreadStream(Stream):

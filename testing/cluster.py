@@ -22,7 +22,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from .broker import Broker, ConfigValue, config_text
-from .server_run import BrokerError
+from .server_host import CAN_FORK, ServerHost
+from .server_process import ServerProcess, server_environment
+from .server_run import BrokerError, ServerRun
 from .waiting import wait_until
 
 if TYPE_CHECKING:
@@ -34,8 +36,10 @@ _TIMEOUT_S = 60.0
 class ClusterBroker(Broker):
     """One broker of a `Cluster`, with all that a `Broker` offers to tests."""
 
-    def __init__(self, member: Member, config: Mapping[str, ConfigValue], timeout_s: float) -> None:
-        """See `Broker`. The settings of the cluster are those of ``member``."""
+    def __init__(
+        self, member: Member, config: Mapping[str, ConfigValue], timeout_s: float, host: ServerHost | None
+    ) -> None:
+        """See `Broker`. The settings of the cluster are those of ``member``. ``host`` starts the processes, if any."""
         (data_dir,) = member.log_dirs
         first, *self._more_listeners = member.settings["listeners"].split(",")
         own = {name: text for name, text in member.settings.items() if name not in ("listeners", "log.dirs")}
@@ -44,6 +48,7 @@ class ClusterBroker(Broker):
         )
         self.node_id = member.node_id
         self.is_paused = False
+        self._host = host
 
     @property
     def addresses(self) -> list[str]:
@@ -90,6 +95,9 @@ class ClusterBroker(Broker):
         listeners = [argument for listener in self._more_listeners for argument in ("--listen", listener)]
         return [*super()._command(), *listeners]
 
+    def _start_process(self) -> ServerRun:
+        return ServerProcess(self._command(), self._log_path, self._host, f"moldau-{self.node_id}")
+
 
 class Cluster:
     """A cluster of brokers for tests; see the module.
@@ -117,6 +125,7 @@ class Cluster:
         from ..server.processes.members import format_members, plan
         from ..server.storage.ephemeral import EphemeralDirectory
 
+        self._host = ServerHost(server_environment(os.environ)) if CAN_FORK else None
         settings: dict[str, ConfigValue] = {
             "offsets.topic.num.partitions": brokers,
             "transaction.state.log.num.partitions": brokers,
@@ -132,7 +141,7 @@ class Cluster:
         self._ports = FreePorts()
         members = plan(merged, [path], brokers, RealFileSystem(), self._ports)
         format_members(merged, members, RealFileSystem())
-        self._brokers = {member.node_id: ClusterBroker(member, settings, timeout_s) for member in members}
+        self._brokers = {member.node_id: ClusterBroker(member, settings, timeout_s, self._host) for member in members}
         self._cuts: set[frozenset[int]] = set()
 
     # -- state --
@@ -306,6 +315,8 @@ class Cluster:
                             attempt(closing.result)
                 attempt(first.close)
         finally:
+            if self._host is not None:
+                self._host.close()
             self._ports.close()
             self._directory.remove()
 

@@ -22,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+from .server_host import HostedProcess, ServerHost
 from .server_run import BrokerError, ServerRun
 
 READY_PREFIX = "moldau is ready: "
@@ -38,19 +39,26 @@ def server_environment(environment: Mapping[str, str]) -> dict[str, str]:
 class ServerProcess(ServerRun):
     """One run of the server: the child, its two pipes, and its log file."""
 
-    def __init__(self, command: list[str], log_path: Path) -> None:
+    def __init__(
+        self, command: list[str], log_path: Path, host: ServerHost | None = None, name: str = "moldau"
+    ) -> None:
+        """``host`` starts the process under this name, if it is given."""
         self._log_path = log_path
         self._log_start = log_path.stat().st_size if log_path.exists() else 0
+        self._child: subprocess.Popen[bytes] | HostedProcess
         with log_path.open("ab") as log:
-            # A separate session: Ctrl-C in the terminal does not reach the server before the test has ended.
-            self._child = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,
-                env=server_environment(os.environ),
-            )
+            if host is not None:
+                self._child = host.start(command[command.index("serve") :], name, log)
+            else:
+                # A separate session: Ctrl-C in the terminal does not reach the server before the test has ended.
+                self._child = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    start_new_session=True,
+                    env=server_environment(os.environ),
+                )
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._asking = threading.Lock()
         self._numbers = itertools.count()
@@ -63,7 +71,8 @@ class ServerProcess(ServerRun):
             self._reader.start()
         except RuntimeError:  # the limit of threads: the child must not keep running
             self._child.kill()
-            self._child.communicate()
+            self._child.wait()
+            self._close_pipes()
             raise
 
     @property
@@ -123,6 +132,9 @@ class ServerProcess(ServerRun):
     def close(self) -> None:
         """Release the pipes of a child that has exited."""
         self._reader.join()
+        self._close_pipes()
+
+    def _close_pipes(self) -> None:
         with self._asking:  # no request is being written
             for pipe in (self._child.stdin, self._child.stdout):
                 # Closing writes what a failed write has left in the buffer; no process reads it.

@@ -133,7 +133,8 @@ def unknown(c: Check, version: int) -> None:
     versions=versions_of(ApiKey.DESCRIBE_GROUPS),
 )
 def several(c: Check, version: int) -> None:
-    """Sends: DescribeGroups of a stable group, of one that does not exist, and of one that waits for assignments.
+    """Sends: DescribeGroups of three groups with the same coordinator: one is stable, one does not exist, and one waits
+    for assignments.
 
     Expects: one entry for each, with its state and members.
 
@@ -142,19 +143,17 @@ def several(c: Check, version: int) -> None:
     group = ClassicGroup(c)
     stable = group.member()
     group.complete(stable)
-    other = ClassicGroup(c)
-    unknown_group = c.name("group")
-    if other.wire.address != group.wire.address:
-        other = ClassicGroup(c, group.id)
+    unknown_group, other = group.neighbor(), group.neighbor()
     waiting = other.member()
-    if other.id != group.id:
-        waiting.join()
-    names = list(dict.fromkeys([unknown_group, group.id, other.id]))
+    waiting.join()
+    names = [unknown_group.id, group.id, other.id]
     answer = c.call(DescribeGroupsRequest(groups=names), version, to=group.wire)
     found = {each.group_id: (each.group_state, [m.member_id for m in each.members]) for each in answer.groups}
-    expected = {unknown_group: ("Dead", []), group.id: ("Stable", [stable.member_id])}
-    if other.id != group.id:
-        expected[other.id] = ("CompletingRebalance", [waiting.member_id])
+    expected = {
+        unknown_group.id: ("Dead", []),
+        group.id: ("Stable", [stable.member_id]),
+        other.id: ("CompletingRebalance", [waiting.member_id]),
+    }
     c.equal(len(answer.groups), len(names), "groups (number)")
     c.equal(found, expected, "groups (group_state and member IDs by group_id)")
 

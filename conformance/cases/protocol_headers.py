@@ -168,6 +168,8 @@ def tagged_fields(c: Check, api: ApiKey) -> None:
     for response in (plain, tagged):
         if hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = 0
+        if hasattr(response, "controller_id"):
+            response.controller_id = -1  # Apache Kafka's brokers name a random broker, which forwards to the controller
         if api is ApiKey.API_VERSIONS:
             response.finalized_features_epoch = 0  # it counts all changes of metadata
         if api is ApiKey.FETCH:

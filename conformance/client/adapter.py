@@ -28,7 +28,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import queue
+import signal
 import subprocess
 import tempfile
 import threading
@@ -61,6 +63,9 @@ class Adapter:
         self._answers: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._number = 0
+        self._closed = False
+        self._lock = threading.RLock()
+        """Guards `_process` and `_closed`: another thread, or a signal handler, may end the program."""
 
     def do(self, job: str, deadline_seconds: float, **arguments: Any) -> dict[str, Any]:
         """The answer to a job.
@@ -79,7 +84,7 @@ class Adapter:
             process.stdin.write(line)
             process.stdin.flush()
             answer = self._answers.get(timeout=deadline_seconds)
-        except BrokenPipeError:
+        except (BrokenPipeError, ValueError):  # it has ended, or `kill` has closed the pipe
             answer = b""
         except queue.Empty:
             self.kill()
@@ -111,18 +116,26 @@ class Adapter:
         return found
 
     def _running(self) -> subprocess.Popen[bytes]:
-        if self._process is None or self._process.poll() is not None:
-            self._answers = queue.SimpleQueue()
-            try:
-                self._process = subprocess.Popen(
-                    self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr
-                )
-            except OSError as error:
-                raise InconclusiveError(
-                    f"the adapter {self._command[0]} cannot be started: {error.strerror}"
-                ) from error
-            threading.Thread(target=_read, args=(self._process, self._answers), daemon=True).start()
-        return self._process
+        with self._lock:
+            if self._closed:
+                raise InconclusiveError("the adapter has been closed")
+            if self._process is None or self._process.poll() is not None:
+                self._answers = queue.SimpleQueue()
+                try:
+                    # With its own process group: `kill` also ends the programs that it has started.
+                    self._process = subprocess.Popen(
+                        self._command,
+                        stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE,
+                        stderr=self._stderr,
+                        start_new_session=True,
+                    )
+                except OSError as error:
+                    raise InconclusiveError(
+                        f"the adapter {self._command[0]} cannot be started: {error.strerror}"
+                    ) from error
+                threading.Thread(target=_read, args=(self._process, self._answers), daemon=True).start()
+            return self._process
 
     def _output(self) -> str:
         """The end of what the program wrote to standard error."""
@@ -132,21 +145,33 @@ class Adapter:
 
     def kill(self) -> None:
         """Kill the program; the next job starts it again."""
-        process, self._process = self._process, None
+        with self._lock:
+            process, self._process = self._process, None
         if process is not None:
-            process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
                     with contextlib.suppress(BrokenPipeError):  # of a job that the program did not read
                         pipe.close()
 
+    def end(self) -> None:
+        """Kill the program, from any thread; a job that is running or follows fails."""
+        with self._lock:
+            self._closed = True
+        self.kill()
+
+    def close(self) -> None:
+        """Kill the program and release its resources, when no job is running."""
+        self.end()
+        self._stderr.close()
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.kill()
-        self._stderr.close()
+        self.close()
 
 
 def _read(process: subprocess.Popen[bytes], answers: queue.SimpleQueue[bytes]) -> None:

@@ -57,6 +57,8 @@ def _case(result: Result) -> dict[str, Any]:
         "verdict": result.verdict.value,
         "seconds": round(result.seconds, 3),
     }
+    if case.client is not None:
+        found["client"] = case.client
     if case.tested is not None:
         found |= {"api": case.tested.api.message_name, "version": case.tested.version}
     if result.reason:

@@ -24,3 +24,12 @@ def in_words(results: Sequence[Result]) -> str:
     """ "612 passed, 3 failed, 20 not applicable"; verdicts that do not occur are omitted."""
     counts = total(results)
     return ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict]) or "no cases"
+
+
+def nothing_tested(results: Sequence[Result]) -> str | None:
+    """Why a run has found out nothing about the server: each case that applies is inconclusive. None otherwise."""
+    counts = total(results)
+    if counts[Verdict.PASSED] or counts[Verdict.FAILED] or not counts[Verdict.INCONCLUSIVE]:
+        return None
+    first = next(result for result in results if result.verdict is Verdict.INCONCLUSIVE)
+    return f"Nothing was tested, because every case that applies is inconclusive. {first.case.id}: {first.reason}"

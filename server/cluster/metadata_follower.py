@@ -99,7 +99,8 @@ class MetadataFollower:
             for other in [each for each in self._peers if each != observer.leader_address]:
                 self._peers.pop(other).close()
             peer = self._peers[address] = self._connect(address, self._client_id)
-        peer.request(observer.request(), self._answered, timeout_ms=self._timeout_ms)
+        timeout_ms = self._timeout_ms + observer.extra_wait_ms
+        peer.request(observer.request(), self._answered, timeout_ms=timeout_ms)
 
     def _answered(self, response: Any) -> None:
         if self._closed:

@@ -277,6 +277,13 @@ class Coordinators(ABC, Generic[S]):
         """
         return self.hosted_of(key).runtime
 
+    def serves(self, key: str) -> bool:
+        """Whether this broker coordinates a group or transactional id, and has loaded it."""
+        try:
+            return self.hosted_of(key).runtime.state is State.ACTIVE
+        except KafkaError:
+            return False
+
     def hosted_of(self, key: str) -> HostedRuntime[S]:
         """The hosted runtime with its timer for a group or transactional id.
 

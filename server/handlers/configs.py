@@ -4,7 +4,7 @@
   No keys mean all keys. An unknown key is omitted, and a key that is named twice is returned once, as in Apache Kafka.
   The same applies to a resource that is named twice.
 - The controller makes the changes of AlterConfigs and IncrementalAlterConfigs. A change of topic or broker settings is
-  in effect when the response is sent.
+  in effect when the response is sent. Settings of another broker are INVALID_REQUEST: only that broker can check them.
 - ListConfigResources 0 to 1: version 0 lists only client metrics subscriptions (KIP-714), version 1 lists every type
   (KIP-1142).
 """
@@ -45,11 +45,14 @@ from ...protocol.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 from ...protocol.steps import each
+from ..cluster.forwarded_configs import forward_checked
 from . import config_entries
 
 if TYPE_CHECKING:
     from ...config.broker_config import BrokerConfig
+    from ...protocol.schema import Request
     from ..broker import Broker
+    from ..cluster.forwarded_configs import ConfigsRequest
     from ..concurrency.slices import Sliced
     from ..context import RequestContext
 
@@ -174,7 +177,19 @@ def handle_alter_configs(
     broker: Broker, context: RequestContext, request: AlterConfigsRequest
 ) -> Sliced[AlterConfigsResponse]:
     """Versions 0 to 2: replace all overrides of a resource."""
-    return broker.controller.request(request, context.api_version, context.origin())
+    return _altered(broker, context, request)
+
+
+def _altered(broker: Broker, context: RequestContext, request: ConfigsRequest) -> Sliced[Any]:
+    def forward(valid: Request) -> Sliced[Any]:
+        return broker.controller.request(valid, context.api_version, context.origin())
+
+    own = ("", str(broker.node_id))
+    for resource in request.resources:
+        if resource.resource_type == BROKER_RESOURCE and resource.resource_name not in own:
+            return (yield from forward_checked(broker.metadata.image, broker.metadata.context, request, forward))
+        yield 0
+    return (yield from forward(request))
 
 
 def failed_alter_configs(request: AlterConfigsRequest, error: KafkaError) -> Sliced[AlterConfigsResponse]:
@@ -188,7 +203,7 @@ def handle_incremental_alter_configs(
     broker: Broker, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> Sliced[IncrementalAlterConfigsResponse]:
     """Versions 0 to 1: set, delete, append to or subtract from single overrides (KIP-339)."""
-    return broker.controller.request(request, context.api_version, context.origin())
+    return _altered(broker, context, request)
 
 
 def failed_incremental_alter_configs(

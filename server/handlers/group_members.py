@@ -4,6 +4,8 @@ ConsumerGroupHeartbeat (68).
 - JoinGroup 0 to 9, SyncGroup 0 to 5, Heartbeat 0 to 4, LeaveGroup 0 to 5: the classic protocol.
 - ConsumerGroupHeartbeat 0 to 1: the consumer protocol (KIP-848), while the feature group.version is at 1.
 - The coordinator of the group decides (`group_coordinator`); nothing is decided here.
+- What is invalid in every state is reported by every broker, also by one that does not coordinate the group, as in
+  Apache Kafka.
 - LeaveGroup before version 3 names one member, and its response has the member's error as the error of the request.
   With more than 250 members, LeaveGroup is several changes of the group, each of which succeeds or fails independently.
 """
@@ -53,6 +55,10 @@ def handle_join_group(
 ) -> Deferred | Sliced[Deferred]:
     """The response follows when the rebalance is complete."""
     _check_group_id(request.group_id)
+    if not broker.groups.serves(request.group_id):
+        from ...group_coordinator.classic import join_group  # imported here: see group_admin
+
+        join_group.check_request(broker.groups.config, context, request)
     return _when_looked_up(
         broker, context, request.group_id, None, lambda shard, now: shard.serve(context, request, now)
     )
@@ -163,6 +169,10 @@ def handle_consumer_group_heartbeat(
     """A member of a consumer group reports its state, and the response has its assignment."""
     if not serves_consumer_protocol(broker.config, broker.metadata.image.features):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    if not broker.groups.serves(request.group_id):
+        from ...group_coordinator.consumer import request_checks  # as above
+
+        request_checks.check_request(broker.groups.config, request, context.api_version)
     return _when_looked_up(
         broker,
         context,

@@ -402,6 +402,9 @@ def handle_offset_delete(
             known.append(topic)
     request.topics = known
 
+    if not request.group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+
     def with_refused(response: OffsetDeleteResponse) -> OffsetDeleteResponse:
         """A topic has one entry: its rejected partitions, and then the others."""
         if not response.error_code:

@@ -5,6 +5,9 @@ ready. A broker that ends is started again, after a pause that grows with each s
 without the controller stop first, in parallel, while the controller can still move their leaderships. The broker with
 the controller stops last.
 
+On Linux, the brokers are forks of the parent, which has imported their modules (`forking`). Elsewhere, each one is a
+new interpreter.
+
 The standard input of each broker is a pipe that only the parent holds. When the parent ends, even by SIGKILL, the pipe
 closes, and the broker shuts down. Each broker has its own process group, so that Ctrl-C in a terminal reaches only the
 parent.
@@ -24,13 +27,16 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import IO, Final, NamedTuple
+from typing import IO, TYPE_CHECKING, Final, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from .forking import Main
 
 READY_PREFIX: Final = "moldau is ready: "
 
 MIN_PAUSE_S: Final = 0.1
 MAX_PAUSE_S: Final = 10.0
-_LONG_RUN_S: Final = 60.0
+_LONG_RUN_S: Final = 5.0
 """A broker that ran longer than this is restarted after the shortest pause."""
 
 _PATIENCE_S: Final = 1.0
@@ -48,7 +54,47 @@ class Command(NamedTuple):
 
     node_id: int
     arguments: Sequence[str]
-    """The program and its arguments."""
+    """The arguments of `moldau`."""
+
+
+class Child(Protocol):
+    """What the supervisor needs of `subprocess.Popen`."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def stdin(self) -> IO[bytes] | None: ...
+
+    @property
+    def stdout(self) -> IO[bytes] | None: ...
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    def poll(self) -> int | None: ...
+
+    def send_signal(self, number: int, /) -> None: ...
+
+
+Start = Callable[[Command], Child]
+"""Starts a broker with pipes to its standard input and from its standard output. Raises OSError."""
+
+
+def start_interpreter(command: Command) -> Child:
+    """Start a broker in a new interpreter."""
+    program = [sys.executable, "-m", __package__.partition(".")[0]]
+    return subprocess.Popen(
+        [*program, *command.arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, process_group=0
+    )
+
+
+def fork_starter(main: Main) -> Start:
+    """Starts brokers as forks of this process, which must have no other threads. ``main`` runs the command."""
+    from .forking import preload, start_fork
+
+    preload()
+    return lambda command: start_fork(main, command.arguments, name=f"moldau-{command.node_id}")
 
 
 def next_pause(previous_s: float, ran_s: float) -> float:
@@ -61,11 +107,12 @@ def next_pause(previous_s: float, ran_s: float) -> float:
 class _Process:
     """One broker, over all its runs."""
 
-    def __init__(self, command: Command, clock: Callable[[], float]) -> None:
+    def __init__(self, command: Command, start: Start, clock: Callable[[], float]) -> None:
         self._clock = clock
         self.node_id = command.node_id
-        self._arguments = list(command.arguments)
-        self._child: subprocess.Popen[bytes] | None = None
+        self._command = command
+        self._start_child = start
+        self._child: Child | None = None
         self._started_at = 0.0
         self._pause_s = 0.0
         self._line = b""
@@ -96,9 +143,7 @@ class _Process:
         self.restart_at = None
         self._line = b""
         self._started_at = self._clock()
-        self._child = subprocess.Popen(
-            self._arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, process_group=0
-        )
+        self._child = self._start_child(self._command)
 
     def read(self) -> bool:
         """Read what the broker has printed. Returns whether it has become ready."""
@@ -140,11 +185,11 @@ class Supervisor:
     """See the module docstring. It handles the signals of the process: one at a time, in the main thread."""
 
     def __init__(
-        self, commands: Sequence[Command], clock: Callable[[], float], *, exit_with_stdin: bool = False
+        self, commands: Sequence[Command], start: Start, clock: Callable[[], float], *, exit_with_stdin: bool = False
     ) -> None:
         """The first command is that of the broker with the controller. ``clock`` is monotonic, in seconds."""
         self._clock = clock
-        self._processes = [_Process(command, clock) for command in commands]
+        self._processes = [_Process(command, start, clock) for command in commands]
         self._exit_with_stdin = exit_with_stdin
         self._selector = selectors.DefaultSelector()
         self._readable, self._writable = socket.socketpair()

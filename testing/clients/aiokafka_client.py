@@ -17,6 +17,7 @@ from moldau.testing.client import (
     Client,
     ClientError,
     Delivered,
+    DescribedGroup,
     Feature,
     Received,
     Record,
@@ -36,6 +37,7 @@ class AiokafkaClient(Client):
     without: ClassVar[Mapping[Feature, str]] = {
         Feature.NULL_KEY_AND_VALUE: "send() asserts that there is a key or a value",
         Feature.INCREMENTAL_CONFIGS: "alter_configs() is the older AlterConfigs, which replaces them all",
+        Feature.DELETE_GROUPS: "its AIOKafkaAdminClient cannot delete groups",
     }
 
     def __init__(self, bootstrap_servers: str) -> None:
@@ -237,6 +239,23 @@ class AiokafkaClient(Client):
         async def work() -> int:
             async with self._admin() as admin:
                 return int((await admin.delete_records({where: RecordsToDelete(before_offset)}))[where])
+
+        return self._run(work())
+
+    def groups(self) -> list[str]:
+        async def work() -> list[str]:
+            async with self._admin() as admin:
+                return [name for name, *_ in await admin.list_consumer_groups()]
+
+        return self._run(work())
+
+    def describe_group(self, group: str) -> DescribedGroup:
+        async def work() -> DescribedGroup:
+            async with self._admin() as admin:
+                (response,) = await admin.describe_consumer_groups([group])
+                ((code, _, state, _, _, members, *_),) = response.groups
+                _raise(code, None)
+                return DescribedGroup(state, len(members))
 
         return self._run(work())
 

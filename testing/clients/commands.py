@@ -11,6 +11,11 @@ from moldau.testing.clients.java import java_command
 _PYTHON_MODULES = {"kafka-python": "kafka_python", "confluent-kafka": "confluent", "aiokafka": "aiokafka"}
 
 
+def program_command(client: str) -> list[str]:
+    """The command line of the program around a client in another language, which is built if necessary."""
+    return FranzGoClient.command() if client == "franz-go" else java_command("CompatDriver")
+
+
 def member_command(client: str, options: Options) -> list[str]:
     """The command line of a member of a group."""
     argument = json.dumps(asdict(options))

@@ -22,6 +22,7 @@ from moldau.testing.client import (
     Client,
     ClientError,
     Delivered,
+    DescribedGroup,
     Feature,
     Received,
     Record,
@@ -198,6 +199,23 @@ class ConfluentClient(Client):
         where = TopicPartition(topic, partition, before_offset)
         with _errors():
             return int(self._admin.delete_records([where])[where].result(DEADLINE_SECONDS).low_watermark)
+
+    def groups(self) -> list[str]:
+        with _errors():
+            listed = self._admin.list_consumer_groups().result(DEADLINE_SECONDS)
+        for error in listed.errors or []:
+            _raise(error.args[0])
+        return [each.group_id for each in listed.valid]
+
+    def describe_group(self, group: str) -> DescribedGroup:
+        with _errors():
+            found = self._admin.describe_consumer_groups([group])[group].result(DEADLINE_SECONDS)
+        name = found.state.name.replace("REBALANCING", "REBALANCE")  # librdkafka's name of two states
+        return DescribedGroup(name.title().replace("_", ""), len(found.members))
+
+    def delete_group(self, group: str) -> None:
+        with _errors():
+            self._admin.delete_consumer_groups([group])[group].result(DEADLINE_SECONDS)
 
     @contextmanager
     def _consumer(self, **settings: int | str | None) -> Iterator[Any]:

@@ -31,6 +31,8 @@ class Unsupported(Exception):  # noqa: N818 - what the client does not have
 
 def consume_group(client: str, job: Mapping[str, Any]) -> dict[str, Any]:
     """Be a member until all records are consumed and committed. Raises ClientError and Unsupported."""
+    if client == "kcat":
+        return _consume_with_kcat(job)
     options = job["options"]
     protocol = _PROTOCOLS[options.get("protocol", "classic")].get(client)
     if protocol is None:
@@ -50,7 +52,7 @@ def consume_group(client: str, job: Mapping[str, Any]) -> dict[str, Any]:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            records = _consumed(process.stdout, job["count"], lambda: _are_committed(client, job))
+            records = _consumed(process.stdout, job["count"], lambda ends: _are_committed(client, job, ends))
             process.stdin.close()
             process.stdout.read()  # what it reports while it leaves
             process.wait()
@@ -66,14 +68,30 @@ def consume_group(client: str, job: Mapping[str, Any]) -> dict[str, Any]:
     return {"records": records}
 
 
-def _are_committed(client: str, job: Mapping[str, Any]) -> bool:
-    """Whether the client sees a committed offset for as many records as the job has, which begin at offset 0."""
+def _consume_with_kcat(job: Mapping[str, Any]) -> dict[str, Any]:
+    """kcat is a member of a group until it has printed so many records; it commits them when it leaves."""
+    from moldau.testing.clients.kcat import KcatClient
+
+    if job["options"].get("protocol", "classic") != "classic" or "instance_id" in job["options"]:
+        raise Unsupported("kcat joins only classic groups here, and as a dynamic member")
+    with KcatClient(job["bootstrap"]) as kcat:
+        received = kcat.consume_group(job["group"], job["topic"], job["count"])
+    return {"records": [{"partition": each.partition, "offset": each.offset} for each in received]}
+
+
+def _are_committed(client: str, job: Mapping[str, Any], ends: Mapping[int, int]) -> bool:
+    """Whether the client sees committed offsets that are not below the ends of what was consumed, by partition."""
     with client_class(client)(job["bootstrap"]) as reader:
-        offset = reader.committed_offset(job["group"], job["topic"], 0)
-        return offset is not None and offset >= int(job["count"])
+        for partition, end in ends.items():
+            offset = reader.committed_offset(job["group"], job["topic"], partition)
+            if offset is None or offset < end:
+                return False
+    return True
 
 
-def _consumed(stdout: IO[bytes], count: int, are_committed: Callable[[], bool]) -> list[dict[str, int]]:
+def _consumed(
+    stdout: IO[bytes], count: int, are_committed: Callable[[Mapping[int, int]], bool]
+) -> list[dict[str, int]]:
     """The consumed records in their order; duplicates too. Raises EOFError at the end of the program, with the last
     error that the client reported, and ClientError for an error that an application ends for."""
     records: list[dict[str, int]] = []
@@ -88,8 +106,12 @@ def _consumed(stdout: IO[bytes], count: int, are_committed: Callable[[], bool]) 
                 records += [{"partition": partition, "offset": offset} for offset in offsets]
                 distinct.update((partition, offset) for offset in offsets)
             # After a rebalance a commit may succeed because the member has no partition, or no record yet.
-            case "committed" if len(distinct) >= count and (not was_refused or are_committed()):
-                return records
+            case "committed" if len(distinct) >= count:
+                ends: dict[int, int] = {}
+                for partition, offset in distinct:
+                    ends[partition] = max(ends.get(partition, 0), offset + 1)
+                if not was_refused or are_committed(ends):
+                    return records
             case "refused" | "revoked" | "lost":
                 was_refused = True
             case "error":

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, ClassVar
 
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafka.errors import BrokerResponseError, KafkaError
 from kafka.structs import OffsetAndMetadata
 
@@ -15,6 +15,7 @@ from moldau.testing.client import (
     Client,
     ClientError,
     Delivered,
+    DescribedGroup,
     Feature,
     Received,
     Record,
@@ -190,6 +191,23 @@ class KafkaPythonClient(Client):
             consumer.assign([where])
             offset: int | None = consumer.committed(where)
             return offset
+
+    def groups(self) -> list[str]:
+        with _errors():
+            return [each["group_id"] for each in self._admin.list_groups()]
+
+    def describe_group(self, group: str) -> DescribedGroup:
+        with _errors():
+            found = self._admin.describe_groups([group])[group]
+        if found["error"] is not None:
+            raise ClientError("OTHER", found["error"])
+        return DescribedGroup(found["group_state"], len(found["members"]))
+
+    def delete_group(self, group: str) -> None:
+        with _errors():
+            name = self._admin.delete_groups([group])[group]  # of the class of its error, or OK
+        if name != "OK":
+            raise ClientError(ErrorCode(getattr(errors, name).errno).name)
 
     @property
     def _admin(self) -> Any:

@@ -9,6 +9,7 @@ followed.
 """
 
 import itertools
+import json
 import os
 import re
 import subprocess
@@ -54,6 +55,9 @@ class KcatClient(Client):
     name = "kcat"
     without: ClassVar[Mapping[Feature, str]] = {
         Feature.TOPIC_ADMIN: "kcat cannot create or delete topics",
+        Feature.COMMITTED_OFFSETS: "kcat commits only what it has consumed as a member of a group",
+        Feature.GROUP_ADMIN: "kcat has no commands for groups",
+        Feature.DELETE_GROUPS: "kcat has no commands for groups",
         Feature.CONFIG_ADMIN: "kcat has no commands for configs",
         Feature.INCREMENTAL_CONFIGS: "kcat has no commands for configs",
         Feature.DELETE_RECORDS: "kcat cannot delete records",
@@ -116,6 +120,15 @@ class KcatClient(Client):
         offset = int(answer.rsplit(maxsplit=1)[-1])
         return None if offset == -1 else offset
 
+    def topics(self) -> dict[str, int]:
+        listed = json.loads(self._run(["-L", "-J"], {}).stdout)
+        return {each["topic"]: len(each["partitions"]) for each in listed["topics"]}
+
+    def consume_group(self, group: str, topic: str, count: int) -> list[Received]:
+        """Be a member of a group until this many records are consumed; kcat commits them when it leaves."""
+        settings = {"auto.offset.reset": "earliest", "allow.auto.create.topics": "false", "fetch.wait.max.ms": "50"}
+        return _parse(self._run(["-G", group, "-c", str(count), "-q", "-f", _FORMAT, topic], settings).stdout)
+
     def open_stream(self, topic: str, partitions: int) -> Stream:
         return _KcatStream([self._kcat, "-b", self.bootstrap_servers], topic, partitions)
 
@@ -123,7 +136,12 @@ class KcatClient(Client):
         self, options: Sequence[str], settings: Mapping[str, str], standard_input: bytes = b""
     ) -> "subprocess.CompletedProcess[bytes]":
         command = [self._kcat, "-b", self.bootstrap_servers, *options, *_settings(settings)]
-        done = subprocess.run(command, input=standard_input, capture_output=True, timeout=DEADLINE_SECONDS, check=False)
+        try:
+            done = subprocess.run(
+                command, input=standard_input, capture_output=True, timeout=DEADLINE_SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise AssertionError(f"kcat has not ended within {DEADLINE_SECONDS:g} s") from error
         if done.returncode != 0:
             message = done.stderr.decode()
             raise ClientError(next((code for text, code in _CODES.items() if text in message), "OTHER"), message)

@@ -26,6 +26,9 @@ any server, because a JVM takes longer to start than a test to run. It exits at 
     topic_configs       topic                                              {key: value}
     set_topic_config    topic key value                                    null
     delete_records      topic partition before                             first offset left
+    groups                                                                 [name, ...]
+    describe_group      group                                              [state, number of members]
+    delete_group        group                                              null
 """
 
 import base64
@@ -43,6 +46,7 @@ from moldau.testing.client import (
     Client,
     ClientError,
     Delivered,
+    DescribedGroup,
     Headers,
     Received,
     Record,
@@ -239,6 +243,16 @@ class ProgramClient(Client):
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         return int(self.call("delete_records", topic=topic, partition=partition, before=before_offset))
+
+    def groups(self) -> list[str]:
+        return list(self.call("groups"))
+
+    def describe_group(self, group: str) -> DescribedGroup:
+        state, members = self.call("describe_group", group=group)
+        return DescribedGroup(state, members)
+
+    def delete_group(self, group: str) -> None:
+        self.call("delete_group", group=group)
 
 
 class _ProgramStream(Stream):

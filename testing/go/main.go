@@ -448,6 +448,22 @@ func administer(ctx context.Context, admin *kadm.Client, req *request) (any, err
 		}
 		result, _ := deleted.Lookup(req.Topic, req.Partition)
 		return result.LowWatermark, result.Err
+	case "groups":
+		listed, err := admin.ListGroups(ctx)
+		return listed.Groups(), err
+	case "describe_group":
+		described, err := admin.DescribeGroups(ctx, req.Group)
+		if err != nil {
+			return nil, err
+		}
+		found := described[req.Group]
+		return [2]any{found.State, len(found.Members)}, found.Err
+	case "delete_group":
+		deleted, err := admin.DeleteGroups(ctx, req.Group)
+		if err == nil {
+			err = deleted.Error()
+		}
+		return nil, err
 	}
 	return nil, fmt.Errorf("unknown operation %s", req.Op)
 }

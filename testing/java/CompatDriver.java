@@ -52,6 +52,7 @@ import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.ElectionType;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
 import org.apache.kafka.common.protocol.Errors;
@@ -363,8 +364,15 @@ public final class CompatDriver {
             case "topics": {
                 Set<String> names = admin.listTopics(new ListTopicsOptions().listInternal(true)).names().get();
                 Map<String, Integer> topics = new TreeMap<>();
-                admin.describeTopics(names).allTopicNames().get()
-                        .forEach((name, found) -> topics.put(name, found.partitions().size()));
+                for (var each : admin.describeTopics(names).topicNameValues().entrySet()) {
+                    try {
+                        topics.put(each.getKey(), each.getValue().get().partitions().size());
+                    } catch (ExecutionException error) {
+                        if (!(error.getCause() instanceof UnknownTopicOrPartitionException)) {
+                            throw error;
+                        } // otherwise it has been deleted since it was listed
+                    }
+                }
                 return topics;
             }
             case "delete_topic":
@@ -390,6 +398,16 @@ public final class CompatDriver {
                 RecordsToDelete before = RecordsToDelete.beforeOffset(request.get("before").asLong());
                 return admin.deleteRecords(Map.of(where, before)).lowWatermarks().get(where).get().lowWatermark();
             }
+            case "groups":
+                return admin.listGroups().all().get().stream().map(each -> each.groupId()).toList();
+            case "describe_group": {
+                String group = request.get("group").asText();
+                var found = admin.describeConsumerGroups(List.of(group)).all().get().get(group);
+                return List.of(found.groupState().toString(), found.members().size());
+            }
+            case "delete_group":
+                admin.deleteConsumerGroups(List.of(request.get("group").asText())).all().get();
+                return null;
             default:
                 return inspect(admin, request, where);
         }

@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -35,10 +35,10 @@ TIMEOUT_S = 60
 class Serve:
     """A running `moldau serve` with these options, and its log."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, program: Sequence[str] = ("-m", "moldau")) -> None:
         self._log_path = folder / "log"
         self._log_start = self._log_path.stat().st_size if self._log_path.exists() else 0
-        command = [sys.executable, "-m", "moldau", "serve", "--exit-with-stdin", "--data-dir", str(folder / "data")]
+        command = [sys.executable, *program, "serve", "--exit-with-stdin", "--data-dir", str(folder / "data")]
         self.process = ServerProcess([*command, "--listen", "127.0.0.1:0", *options], self._log_path)
         self.addresses = self.process.wait_ready(TIMEOUT_S).split(",")
 
@@ -251,6 +251,23 @@ def test_the_brokers_end_with_their_parent(tmp_path: Path) -> None:
     wait_until(lambda: not any(is_in_use(tmp_path / "data" / name) for name in (".", "brokers/2")))
     with serving(tmp_path, "--brokers", "2") as again:
         assert consume(again.addresses[0], "topic", 2, 2) == [(0, b"x"), (1, b"x")]
+
+
+WITHOUT_FORKS = """
+import sys
+from moldau.server.processes import forking
+forking.CAN_FORK = False
+from moldau.cli.main import main
+main(sys.argv[1:])
+"""
+
+
+def test_where_processes_cannot_fork_brokers_are_new_interpreters(tmp_path: Path) -> None:
+    serve = Serve(tmp_path, "--brokers", "2", program=("-c", WITHOUT_FORKS))
+    create(serve.addresses[0], "topic", 1, 2)
+    produce(serve.addresses[1], "topic", b"x", 0, 1)
+    serve.process.stop(TIMEOUT_S)
+    assert not any(is_running(pid) for _, pid in serve.pids())
 
 
 def test_a_single_server_grows_and_shrinks(tmp_path: Path) -> None:

@@ -121,6 +121,19 @@ def test_a_server_that_is_right_passes(broker: Broker, tmp_path: Path) -> None:
     assert conformance_topics(broker) == []
 
 
+def test_a_run_without_a_single_result_is_not_a_success(proxy: Proxy, tmp_path: Path) -> None:
+    def reject(api: ApiKey, response: Response) -> None:
+        if api is ApiKey.CREATE_TOPICS:
+            response.topics[0].error_code = ErrorCode.POLICY_VIOLATION  # type: ignore[attr-defined]
+
+    proxy.change = reject
+    command = Command(tmp_path, proxy.address, "--case", "produce.exchange")
+    assert command.end() == 2, command.err
+    assert {case["verdict"] for case in command.report()["cases"]} == {"inconclusive"}
+    assert command.err.startswith("Nothing was tested, because every case that applies is inconclusive. ")
+    assert "POLICY_VIOLATION" in command.err
+
+
 def test_a_server_that_is_wrong_fails_with_the_difference(proxy: Proxy, tmp_path: Path) -> None:
     def add_one(api: ApiKey, response: Response) -> None:
         if api is ApiKey.PRODUCE:

@@ -130,11 +130,34 @@ def test_another_process_with_the_same_id_ends_the_broker() -> None:
 def test_a_rejected_registration_is_repeated_until_the_timeout(code: ErrorCode, words: str) -> None:
     life = lifecycle()
     exchange(life, 1000, BrokerRegistrationResponse(error_code=code))
-    assert (life.state, life.next_ms) == (State.STARTING, 3000)
+    assert (life.state, life.next_ms) == (State.STARTING, 1100)
     assert words in (life.problem or "")
     exchange(life, 60_000, BrokerRegistrationResponse(error_code=code))
     assert life.state is State.FAILED
     assert words in (life.error or "")
+
+
+def test_pauses_after_failures_double_up_to_the_interval_of_heartbeats() -> None:
+    life = lifecycle()
+    pauses = []
+    for _ in range(6):
+        life.request(40)
+        life.failed("no connection", 0)
+        pauses.append(life.next_ms)
+    assert pauses == [100, 200, 400, 800, 1600, 2000]
+    exchange(life, 0, BrokerRegistrationResponse(broker_epoch=50))
+    life.request(40)
+    life.failed("no connection", 0)
+    assert life.next_ms == 100
+
+
+def test_a_broker_that_has_caught_up_sends_a_heartbeat_immediately() -> None:
+    life = registered()
+    exchange(life, 1, heard(is_caught_up=False))
+    life.replayed(BrokerRegistration(1, 50, OURS, {}, {}), 49, 2)
+    assert life.next_ms == 11
+    life.replayed(BrokerRegistration(1, 50, OURS, {}, {}), 50, 3)
+    assert life.next_ms == 3
 
 
 def test_features_that_this_software_does_not_support_are_named() -> None:

@@ -176,6 +176,26 @@ def test_an_empty_piece_is_no_progress() -> None:
     assert made.pause_ms > 0
 
 
+def test_the_wait_grows_while_the_log_does_not_change() -> None:
+    seen = following()
+    seen.handle(fetched(high_watermark=5, records=b"records"))
+    waits = []
+    for _ in range(4):
+        request = seen.request()
+        assert isinstance(request, FetchRequest)
+        waits.append((request.max_wait_ms, seen.extra_wait_ms))
+        seen.handle(fetched(high_watermark=5))
+    assert waits == [(500, 0), (1000, 500), (2000, 1500), (2000, 1500)]
+    seen.handle(fetched(high_watermark=5, records=b"records"))
+    assert seen.extra_wait_ms == 0
+    seen.handle(fetched(high_watermark=5))
+    seen.handle(fetched(high_watermark=6))
+    assert seen.extra_wait_ms == 0
+    seen.handle(fetched(high_watermark=6))
+    seen.failed("no response")
+    assert seen.extra_wait_ms == 0
+
+
 def test_after_a_failure_of_the_leader_all_servers_are_tried_with_growing_pauses() -> None:
     made = following()
     requested, pauses = [], []

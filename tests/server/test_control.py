@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -155,7 +156,14 @@ def test_commands_without_optional_arguments(served: Served) -> None:
     ("method", "path", "body", "headers", "status", "words"),
     [
         ("GET", "/nothing", None, {}, 404, "see /openapi.json"),
+        ("PUT", "/nothing", {}, {}, 404, "see /openapi.json"),
         ("POST", "/commands/add_fault", {}, {}, 404, "there is no"),
+        ("PUT", "/faults", {"kind": "delay"}, {}, 405, "only POST and DELETE"),
+        ("PATCH", "/faults/1", {"times": 1}, {}, 405, "only GET and DELETE"),
+        ("DELETE", "/requests", None, {}, 405, "only GET"),
+        ("GET", "/commands/roll", None, {}, 405, "only POST"),
+        ("BREW", "/openapi.json", None, {}, 405, "only GET"),
+        ("PUT", "/faults", None, {"Origin": "http://evil.example"}, 403, "evil.example"),
         ("POST", "/faults", "{", {}, 400, "not JSON"),
         ("POST", "/faults", [1], {}, 400, "must be an object"),
         ("POST", "/faults", {"kind": "flood"}, {}, 409, "not a fault"),
@@ -192,6 +200,28 @@ def test_invalid_requests_are_rejected(
 ) -> None:
     found, answer = served.ask(method, path, body, **headers)
     assert (found, words in answer["error"]) == (status, True), answer
+
+
+def test_a_method_that_is_not_allowed_names_those_that_are(served: Served) -> None:
+    """The body of the rejected request is not taken for another request."""
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=30)
+    for method in ("PUT", "HEAD"):
+        connection.request(method, "/faults", "GET /requests HTTP/1.1\r\n\r\n", {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        assert (response.status, response.headers["Allow"]) == (405, "POST, DELETE")
+        assert response.headers["Content-Type"] == "application/json"
+        assert ("error" in json.loads(response.read())) if method == "PUT" else not response.read()
+        assert response.will_close
+    connection.close()
+
+
+def test_a_request_that_is_not_http_is_rejected_as_json(served: Served) -> None:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=30) as plain:
+        plain.sendall(b"GET /faults HTTP/x\r\n\r\n")
+        head, _, body = b"".join(iter(lambda: plain.recv(4096), b"")).partition(b"\r\n\r\n")
+    assert b" 400 " in head.splitlines()[0]
+    assert b"Content-Type: application/json" in head
+    assert "HTTP/x" in json.loads(body)["error"]
 
 
 @pytest.mark.parametrize("address", ["8082", "127.0.0.1:http", "127.0.0.1:99999", "192.0.2.1:8082"])

@@ -22,10 +22,13 @@ from moldau.metadata.records import (
 )
 from moldau.metadata.registrations import UNASSIGNED_DIRECTORY
 from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from moldau.protocol.messages.describe_cluster import DescribeClusterRequest
 from moldau.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
+from moldau.protocol.messages.join_group import JoinGroupRequest
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.protocol.messages.offset_delete import OffsetDeleteRequest
 from moldau.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -275,3 +278,21 @@ def test_requests_for_partitions_and_coordinators_of_the_other_broker_are_reject
     )
     (group,) = cluster.coordinator_wire.call(group_elsewhere, 8).groups
     assert group.error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_what_is_invalid_is_reported_by_every_broker(cluster: Cluster) -> None:
+    """Whether it coordinates the group or not. A valid request is NOT_COORDINATOR."""
+    for wire in (cluster.coordinator_wire, cluster.leader_wire):
+        empty = wire.call(OffsetDeleteRequest(group_id="", topics=[]))
+        assert empty.error_code == ErrorCode.INVALID_GROUP_ID
+    join = JoinGroupRequest(group_id="g", session_timeout_ms=1, rebalance_timeout_ms=1000, protocol_type="consumer")
+    heartbeat = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0)
+    wire = cluster.coordinator_wire
+    assert wire.call(join).error_code == ErrorCode.INVALID_SESSION_TIMEOUT
+    rejected = wire.call(heartbeat)
+    assert rejected.error_code == ErrorCode.INVALID_REQUEST
+    assert rejected.error_message == "RebalanceTimeoutMs must be provided in first request."
+    join.session_timeout_ms = heartbeat.rebalance_timeout_ms = 10_000
+    heartbeat.subscribed_topic_names, heartbeat.topic_partitions = ["t"], []
+    assert wire.call(join).error_code == ErrorCode.NOT_COORDINATOR
+    assert wire.call(heartbeat).error_code == ErrorCode.NOT_COORDINATOR
