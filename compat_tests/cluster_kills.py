@@ -169,16 +169,16 @@ class _BrokerKills:
         self.without_waiting.append(max(0.0, outage.seconds - _waited_for_a_core(restarted[0][1])))
 
     def _acknowledged_after(self, writer: TimedWriter, at: float) -> float:
-        """The end of the pause that began with the kill at this time."""
-        deadline = time.monotonic() + DEADLINE_S
-        while True:
+        """The end of the longest pause since the kill at this time, when the broker is ready again. A short one may
+        have begun before the kill."""
+        ready_at = time.monotonic()
+        while writer.last_at is None or writer.last_at <= ready_at:
             self._load.check_alive()
-            ended = [pause.end for pause in writer.pauses if pause.end > at]
-            if ended:
-                return ended[-1]
-            if time.monotonic() > deadline:
+            if time.monotonic() > ready_at + DEADLINE_S:
                 raise WrongError(f"no record of {writer.topic} is acknowledged after the restart of its broker")
             time.sleep(0.005)
+        pauses = [pause for pause in writer.pauses if pause.end > at]
+        return max(pauses, key=lambda pause: pause.seconds).end if pauses else ready_at
 
     def others_pauses(self) -> list[float]:
         """The longest pause of other partitions in each outage of a broker."""
