@@ -334,7 +334,6 @@ class Controller:
     def _alter_user_scram_credentials(self, image: MetadataImage, request: Any, *_: object) -> Steps[Outcome[Any]]:
         from .scram_credentials import alter_user_scram_credentials
 
-        yield 0
         return alter_user_scram_credentials(image, request)
 
     def _unregister_broker(self, image: MetadataImage, request: Any, *_: object) -> Steps[Outcome[Any]]:
