@@ -291,7 +291,7 @@ def test_invalid_value_prevents_the_start_and_is_reported_with_range_and_origin(
         (["--set", "num.partitions"], "--set requires key=value, not 'num.partitions'"),
         (["--config", "/nowhere/server.properties"], "cannot read /nowhere/server.properties: No such file"),
         (["--listen", "h:99999"], "NAME://host:port, the port from 0 to 65535"),
-        (["--listen", "SSL://h:1"], "The listener SSL cannot use ssl.keystore.location: it is missing"),
+        (["--ephemeral", "--listen", "SSL://h:1"], "The listener SSL cannot use ssl.keystore.location: it is missing"),
         (["--listen", "http://127.0.0.1:9092"], "--listen http://127.0.0.1:9092: a Kafka listener is not HTTP; use"),
         (["--set", "num.partition=3"], "--set num.partition: unknown setting; did you mean num.partitions"),
         (["--set", "Num.Partitions=3"], "did you mean num.partitions"),
