@@ -16,6 +16,7 @@ _MODULES: Final = {
     "groups": "groups",
     "transactions": "transactions",
     "configs": "configs",
+    "users": "users",
     "cluster": "describe_cluster",
     "format": "format_directories",
     "log": "log",

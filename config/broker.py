@@ -38,6 +38,12 @@ _OWN: Final = Section(
         "The highest number of replicas of a new partition. With 1, partitions cannot be moved to another broker.",
         acted_on=True,
     ),
+    Setting(
+        "moldau.authentication.timeout.ms", LONG, 10_000, at_least(0), LOW,
+        "Time within which a client of a listener with TLS or SASL must authenticate; 0 is unlimited. Apache Kafka "
+        "closes such connections after connections.max.idle.ms.",
+        acted_on=True,
+    ),
 )
 
 # Settings that exist only on a running server: a file cannot contain them.

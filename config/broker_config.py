@@ -95,6 +95,14 @@ class BrokerConfig(TypedAccess):
         value = self._parsed[name] = setting.default if text is None else setting.parse(text)
         return value
 
+    def for_listener(self, name: str) -> "ListenerConfig":
+        """The settings in effect for one listener."""
+        return ListenerConfig(self, name)
+
+    def text(self, name: str) -> str | None:
+        """The unparsed value in effect, if the name was set; the name need not be in a table."""
+        return self._text(name)
+
     def origin(self, name: str) -> str:
         """The origin of the value in effect, for messages."""
         if name in self._dynamic_broker:
@@ -200,6 +208,43 @@ class BrokerConfig(TypedAccess):
 
     def _parse_listeners(self, name: str) -> tuple[Listener, ...]:
         return tuple(_parse_listener(name, entry, self.security_protocols) for entry in self.list(name))
+
+
+class ListenerConfig(TypedAccess):
+    """The settings of one listener: ``listener.name.<listener>.<setting>`` over ``<setting>``."""
+
+    __slots__ = ("_config", "listener_name")
+
+    def __init__(self, config: BrokerConfig, listener_name: str) -> None:
+        self._config = config
+        self.listener_name = listener_name
+
+    def get(self, name: str) -> ConfigValue:
+        """The parsed value in effect. ConfigError for an invalid value."""
+        own = self.own_name(name)
+        text = self._config.text(own)
+        if text is None:
+            return self._config.get(name)
+        try:
+            return broker.SETTINGS[name].parse(text)
+        except ConfigError as error:
+            raise ConfigError(error.message.replace(name, own), own) from None
+
+    def is_own(self, name: str) -> bool:
+        """Whether the value was set for this listener."""
+        return self._config.text(self.own_name(name)) is not None
+
+    def text(self, name: str) -> str | None:
+        """The unparsed value of a setting under its full name."""
+        return self._config.text(name)
+
+    def own_name(self, name: str) -> str:
+        """The name of the setting for this listener alone."""
+        return f"listener.name.{self.listener_name.lower()}.{name}"
+
+    def name_in_effect(self, name: str) -> str:
+        """The name under which the value in effect was set, for messages."""
+        return self.own_name(name) if self.is_own(name) else name
 
 
 def _usable(dynamic: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:

@@ -40,8 +40,9 @@ SECTIONS: Final = (
             "principal.builder.class", CLASS,
             "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
             None, MEDIUM,
-            "Java class that derives a principal from a connection. Not loaded.",
-            update=PER_BROKER,
+            "Java class that derives a principal from a connection. Not loaded: with another value than the default, "
+            "listeners with TLS or SASL prevent startup.",
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "security.providers", STRING, None, None, LOW,
@@ -69,7 +70,7 @@ SECTIONS: Final = (
         Setting(
             "ssl.client.auth", STRING, "none", one_of("required", "requested", "none"), MEDIUM,
             "Whether clients must present a certificate.",
-            update=PER_BROKER,
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "ssl.protocol", STRING, "TLSv1.3", None, MEDIUM,
@@ -79,12 +80,12 @@ SECTIONS: Final = (
         Setting(
             "ssl.enabled.protocols", LIST, ("TLSv1.2", "TLSv1.3"), list_of(), MEDIUM,
             "Allowed TLS versions.",
-            update=PER_BROKER,
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "ssl.cipher.suites", LIST, (), list_of(), MEDIUM,
             "Allowed cipher suites; empty is the library's default.",
-            update=PER_BROKER,
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "ssl.endpoint.identification.algorithm", STRING, "https", None, LOW,
@@ -94,52 +95,52 @@ SECTIONS: Final = (
         Setting(
             "ssl.keystore.type", STRING, "JKS", None, MEDIUM,
             "Format of the key store: JKS, PKCS12 or PEM.",
-            update=PER_BROKER,
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "ssl.keystore.location", STRING, None, None, MEDIUM,
             "File of the key store.",
-            update=PER_BROKER,
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "ssl.keystore.password", PASSWORD, None, None, MEDIUM,
             "Password of the key store.",
-            update=PER_BROKER,
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "ssl.key.password", PASSWORD, None, None, MEDIUM,
             "Password of the private key.",
-            update=PER_BROKER,
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "ssl.keystore.key", PASSWORD, None, None, MEDIUM,
             "Private key, in PEM.",
-            update=PER_BROKER,
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "ssl.keystore.certificate.chain", PASSWORD, None, None, MEDIUM,
             "Certificate chain, in PEM.",
-            update=PER_BROKER,
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "ssl.truststore.type", STRING, "JKS", None, MEDIUM,
             "Format of the trust store: JKS, PKCS12 or PEM.",
-            update=PER_BROKER,
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "ssl.truststore.location", STRING, None, None, MEDIUM,
             "File of the trust store.",
-            update=PER_BROKER,
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "ssl.truststore.password", PASSWORD, None, None, MEDIUM,
             "Password of the trust store.",
-            update=PER_BROKER,
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "ssl.truststore.certificates", PASSWORD, None, None, MEDIUM,
             "Trusted certificates, in PEM.",
-            update=PER_BROKER,
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "ssl.keymanager.algorithm", STRING, "SunX509", None, MEDIUM,
@@ -169,6 +170,7 @@ SECTIONS: Final = (
         Setting(
             "ssl.principal.mapping.rules", STRING, "DEFAULT", None, LOW,
             "Rules that turn a certificate's name into a principal.",
+            acted_on=True,
         ),
         Setting(
             "ssl.allow.dn.changes", BOOLEAN, False, None, LOW,
@@ -183,8 +185,8 @@ SECTIONS: Final = (
         "SASL",
         Setting(
             "sasl.enabled.mechanisms", LIST, ("GSSAPI",), list_of(), MEDIUM,
-            "Enabled SASL mechanisms.",
-            update=PER_BROKER,
+            "Enabled SASL mechanisms: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. Others prevent startup.",
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", None, MEDIUM,
@@ -203,10 +205,13 @@ SECTIONS: Final = (
         Setting(
             "sasl.server.max.receive.size", INT, 524_288, None, MEDIUM,
             "Maximum size of a request before authentication is complete.",
+            acted_on=True,
         ),
         Setting(
             "sasl.server.callback.handler.class", CLASS, None, None, MEDIUM,
-            "Java class that handles the server's callbacks during SASL. Not loaded.",
+            "Java class that handles the server's callbacks during SASL. Not loaded: if it is set and SASL is used, "
+            "the server does not start.",
+            acted_on=True,
         ),
         Setting(
             "sasl.client.callback.handler.class", CLASS, None, None, MEDIUM,

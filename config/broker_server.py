@@ -177,10 +177,12 @@ SECTIONS: Final = (
         Setting(
             "connections.max.reauth.ms", LONG, 0, None, MEDIUM,
             "Lifetime of an authenticated session before the client must authenticate again; 0 is no limit.",
+            acted_on=True,
         ),
         Setting(
             "connection.failed.authentication.delay.ms", INT, 100, at_least(0), LOW,
             "Delay before a connection is closed after a failed authentication.",
+            acted_on=True,
         ),
         Setting(
             "max.connections", INT, INT_MAX, at_least(0), MEDIUM,

@@ -1,14 +1,14 @@
 """Whether a server may start with its settings: the checks of single values, and of combinations.
 
 An invalid value prevents startup. So does a setting that Moldau does not support and that would be dangerous to ignore:
-an authorizer, a listener with TLS. A setting that merely has no effect is a warning (``warnings``).
+an authorizer, TLS between brokers. A setting that merely has no effect is a warning (``warnings``).
 """
 
 from collections.abc import Iterator
 from typing import Final
 
 from . import broker
-from .broker_config import BrokerConfig
+from .broker_config import BrokerConfig, Listener
 from .broker_groups import CONSUMER_ASSIGNORS, consumer_assignor
 from .definition import ConfigError, abridged, format_value, invalid_value
 
@@ -24,6 +24,8 @@ _ORDERED: Final = (
 
 # The minimum of `log.cleaner.dedupe.buffer.size` per thread; with less, compaction would need many passes over a log.
 _MORE_THAN_BYTES: Final = 1 << 20
+
+_SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 _CODECS: Final = 5
 """None, gzip, snappy, lz4 and zstd."""
@@ -173,15 +175,39 @@ def _listener_conflicts(config: BrokerConfig) -> Iterator[ConfigError]:
         yield _invalid(config, "listeners", "the names of the listeners must be unique")
     if len(set(addresses)) != len(addresses):
         yield _invalid(config, "listeners", "the addresses of the listeners must be unique")
-    for listener in listeners:
-        if listener.security_protocol != "PLAINTEXT":
-            rule = f"{listener.name} uses {listener.security_protocol}, but only PLAINTEXT is supported yet"
-            yield _invalid(config, "listeners", rule)
+    yield from _security_conflicts(config, listeners)
     for name, address in advertised.items():
         if name not in names and name not in config.controller_listener_names:
             yield _invalid(config, "advertised.listeners", f"there is no listener {name}")
         if address.host in ("", "0.0.0.0", "::"):
             yield _invalid(config, "advertised.listeners", f"clients cannot connect to {address}, it must name a host")
+
+
+def _security_conflicts(config: BrokerConfig, listeners: tuple[Listener, ...]) -> Iterator[ConfigError]:
+    for listener in listeners:
+        protocol = listener.security_protocol
+        if protocol not in _SECURITY_PROTOCOLS:
+            rule = f"{listener.name} has {protocol}, which is not one of {', '.join(_SECURITY_PROTOCOLS)}"
+            yield _invalid(config, "listener.security.protocol.map", rule)
+    names = list(config.controller_listener_names) if config.has_remote_controllers or config.serves_brokers else []
+    if config.has_remote_controllers or config.serves_brokers or config.roles == {"controller"}:
+        names += [listener.name for listener in listeners if listener.name in config.controller_listener_names]
+        inter_broker = _inter_broker_listener(config)
+        names += [inter_broker] if inter_broker is not None else []
+    for name in dict.fromkeys(names):
+        protocol = config.security_protocols.get(name, "PLAINTEXT")
+        if protocol != "PLAINTEXT":
+            rule = f"{name} uses {protocol}, but connections between nodes can only use PLAINTEXT yet"
+            yield _invalid(config, "listener.security.protocol.map", rule)
+
+
+def _inter_broker_listener(config: BrokerConfig) -> str | None:
+    """The listener to which other brokers connect."""
+    name = config.optional_str("inter.broker.listener.name")
+    if name is not None:
+        return name.upper()
+    protocol = config.optional_str("security.inter.broker.protocol")
+    return next((each.name for each in config.listeners if each.security_protocol == protocol), protocol)
 
 
 def _invalid(config: BrokerConfig, name: str, rule: str) -> ConfigError:

@@ -331,6 +331,11 @@ class Controller:
         yield 0
         return update_features(image, request, version, self.context)
 
+    def _alter_user_scram_credentials(self, image: MetadataImage, request: Any, *_: object) -> Steps[Outcome[Any]]:
+        from .scram_credentials import alter_user_scram_credentials
+
+        return alter_user_scram_credentials(image, request)
+
     def _unregister_broker(self, image: MetadataImage, request: Any, *_: object) -> Steps[Outcome[Any]]:
         from .brokers import unregister_broker
 
@@ -421,6 +426,7 @@ _DECISIONS: Final[dict[ApiKey, Callable[..., Steps[Outcome[Any]]]]] = {
     ApiKey.ELECT_LEADERS: Controller._elect_leaders,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: Controller._alter_reassignments,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: Controller._list_reassignments,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Controller._alter_user_scram_credentials,
     ApiKey.UPDATE_FEATURES: Controller._update_features,
     ApiKey.UNREGISTER_BROKER: Controller._unregister_broker,
     ApiKey.ALLOCATE_PRODUCER_IDS: Controller._allocate_producer_ids,

@@ -116,15 +116,20 @@ def format_directory(
     directory = join(data_directory, DIRECTORY)
     file_system.make_directory(directory)
     if not file_system.exists(join(data_directory, BOOTSTRAP_FILE)):
-        bootstrap = encode_snapshot(
-            bootstrap_records, epoch=0, timestamp_ms=now_ms, last_contained_timestamp_ms=0, voters=None
-        )
-        file_system.replace_file(join(data_directory, BOOTSTRAP_FILE), bootstrap, sync=True)
+        write_bootstrap_records(file_system, data_directory, bootstrap_records, now_ms)
     first_snapshot = encode_snapshot(
         (), epoch=0, timestamp_ms=now_ms, last_contained_timestamp_ms=now_ms, voters=_voters_record(voter)
     )
     file_system.replace_file(join(directory, _FIRST_SNAPSHOT.file_name), first_snapshot, sync=True)
     file_system.sync_directory(data_directory)
+
+
+def write_bootstrap_records(
+    file_system: FileSystem, data_directory: str, records: Sequence[Versioned], now_ms: int = 0
+) -> None:
+    """Write the records with which the log of a new cluster begins."""
+    data = encode_snapshot(records, epoch=0, timestamp_ms=now_ms, last_contained_timestamp_ms=0, voters=None)
+    file_system.replace_file(join(data_directory, BOOTSTRAP_FILE), data, sync=True)
 
 
 class LogParts(NamedTuple):

@@ -94,10 +94,7 @@ class Metadata(BrokerMetadata):
             node_id, random_uuid(), tuple(listeners), controller_endpoint, tuple(directory_ids), rack
         )
         voter = LocalVoter(node_id, voter_directory_id or node.directories[0], controller_endpoint)
-        bootstrap = [
-            Versioned(FeatureLevelRecord(name=name, feature_level=level)) for name, level in BOOTSTRAP_FEATURES.items()
-        ]
-        format_directory(file_system, data_directory, voter, bootstrap, now_ms)
+        format_directory(file_system, data_directory, voter, bootstrap_features(), now_ms)
         settings = MetadataLogSettings.of(config)
         log = MetadataLog.open(file_system, data_directory, voter, settings, now_ms=now_ms)
         try:
@@ -164,3 +161,8 @@ class Metadata(BrokerMetadata):
         except BaseException:
             self._log.abandon()
             raise
+
+
+def bootstrap_features() -> list[Versioned]:
+    """The records of a new cluster: its features."""
+    return [Versioned(FeatureLevelRecord(name=name, feature_level=level)) for name, level in BOOTSTRAP_FEATURES.items()]

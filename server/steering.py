@@ -20,6 +20,7 @@ order; the ``id`` links a response to its command.
     count_fault         fault                           immediately; the result is how often it was triggered
     requests            since, wait                     immediately, or with `wait` when there is one; the result has
                                                         the recorded requests from this number on, and the next number
+    addresses                                           immediately; the result has the address of each listener
     cut                 addresses                       immediately; from then on this node refuses to connect to them
 
 Each command that waits has a ``timeout_ms``; the error after a timeout states what was seen last. There is no polling:
@@ -105,6 +106,8 @@ class Steering:
                     return self._add_fault(request["fault"])
                 case "remove_faults":
                     self._faults().remove(request["fault"])
+                case "addresses":
+                    return {each.name: f"{each.host}:{each.port}" for each in self._network.listeners}
                 case "count_fault":
                     return self._faults().triggered(request["fault"])
                 case "requests":

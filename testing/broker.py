@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from .server_process import ServerProcess
 from .server_run import BrokerError, ServerRun
@@ -48,6 +48,9 @@ TEST_CONFIG: Mapping[str, ConfigValue] = {
 }
 
 
+_ANY_PORT: Final = "127.0.0.1:0"
+
+
 @cache
 def _remove_leftovers_once() -> None:
     from ..server.storage.ephemeral import remove_leftovers
@@ -59,7 +62,8 @@ class Broker:
     """A Moldau broker for tests: ``with Broker() as broker: ... broker.bootstrap_servers``.
 
     ``config``: Kafka broker settings (``{"message.max.bytes": 2000000}``), over :data:`TEST_CONFIG`. With ``log.dirs``
-    (not with ``thread``) the data is kept in these directories.
+    (not with ``thread``) the data is kept in these directories. With ``listeners`` (not with ``thread``), the first of
+    them is for the broker's own requests, so it must be PLAINTEXT; :meth:`address_of` has the addresses of the others.
     ``data_dir``: keep the data here, also for later brokers; by default in a temporary directory that is removed.
     ``allow_non_empty``: ``data_dir`` (or ``log.dirs``) may contain other files but no data yet; they are not touched.
     ``ephemeral``: the server chooses a directory and removes it when it stops; no data survives a restart.
@@ -80,13 +84,15 @@ class Broker:
         ephemeral: bool = False,
         thread: bool = False,
         memory: bool = False,
-        listen: str = "127.0.0.1:0",
+        listen: str = _ANY_PORT,
         timeout_s: float = 30.0,
     ) -> None:
         if ephemeral and data_dir is not None:
             raise ValueError("an ephemeral broker has no data_dir")
         if "log.dirs" in (config or {}) and (ephemeral or thread or data_dir is not None):
             raise ValueError("log.dirs cannot be combined with data_dir, ephemeral or thread")
+        if "listeners" in (config or {}) and (thread or listen != _ANY_PORT):
+            raise ValueError("listeners cannot be combined with listen or thread")
         if memory and (not thread or ephemeral or data_dir is not None):
             raise ValueError("memory=True requires thread=True, and cannot be combined with data_dir or ephemeral")
         self.config: dict[str, ConfigValue] = {**TEST_CONFIG, **(config or {})}
@@ -117,6 +123,13 @@ class Broker:
         if self._bootstrap_servers is None:
             raise BrokerError("the broker was never started: use `with Broker() as broker` or broker.start()")
         return self._bootstrap_servers
+
+    def address_of(self, listener: str) -> str:
+        """``HOST:PORT`` of a listener of the running broker, by its name in ``listeners``."""
+        addresses: dict[str, str] = self._ask(self._timeout_s, do="addresses")
+        if listener not in addresses:
+            raise BrokerError(f"the broker has no listener {listener}, but {', '.join(addresses)}")
+        return addresses[listener]
 
     @property
     def data_dir(self) -> Path:
@@ -464,7 +477,9 @@ class Broker:
             self.start()
 
     def _command(self) -> list[str]:
-        command = [sys.executable, "-m", "moldau", "serve", "--exit-with-stdin", "--listen", self._listen]
+        command = [sys.executable, "-m", "moldau", "serve", "--exit-with-stdin"]
+        if "listeners" not in self.config:
+            command += ["--listen", self._listen]
         if self._ephemeral:
             command += ["--ephemeral"]
         elif "log.dirs" not in self.config:

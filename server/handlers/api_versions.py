@@ -45,9 +45,8 @@ def response_with(
 ) -> ApiVersionsResponse:
     """The response of a listener that serves these APIs."""
     if context.api_version >= 3:
-        for text in (request.client_software_name, request.client_software_version):
-            if not _SOFTWARE.fullmatch(text):
-                raise KafkaError(ErrorCode.INVALID_REQUEST)
+        if not is_valid_software(request):
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
         context.set_client_software(request.client_software_name, request.client_software_version)
     image = metadata.image
     return ApiVersionsResponse(
@@ -63,6 +62,12 @@ def response_with(
             for name, level in sorted(metadata.finalized_features.items())
         ],
     )
+
+
+def is_valid_software(request: ApiVersionsRequest) -> bool:
+    """Whether the name and the version of the client have the required format."""
+    texts = (request.client_software_name, request.client_software_version)
+    return all(_SOFTWARE.fullmatch(text) for text in texts)
 
 
 def _usable(controller: ControllerClient) -> Iterable[Api]:

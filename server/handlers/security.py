@@ -1,17 +1,22 @@
-"""The responses of a server without security to the security APIs, which tools and user interfaces call immediately.
+"""The APIs of security. Without an authorizer and quotas, tools and user interfaces receive the responses for that.
 
-- SaslHandshake (17): ILLEGAL_SASL_STATE on a listener without SASL.
+- SaslHandshake, SaslAuthenticate (17, 36): ILLEGAL_SASL_STATE on a listener without SASL, and after authentication.
 - DescribeAcls, CreateAcls, DeleteAcls (29 to 31): SECURITY_DISABLED, because there is no authorizer.
 - DescribeClientQuotas (48): no quota is set.
-- DescribeUserScramCredentials (50): no user has credentials, so named users do not exist.
+- DescribeUserScramCredentials, AlterUserScramCredentials (50, 51): see `metadata.scram_credentials`.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
+from ...metadata.scram_credentials import describe_user_scram_credentials
 from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+)
 from ...protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from ...protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
 from ...protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
@@ -19,12 +24,13 @@ from ...protocol.messages.describe_client_quotas import DescribeClientQuotasRequ
 from ...protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
-    DescribeUserScramCredentialsResult,
 )
+from ...protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ...protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 if TYPE_CHECKING:
     from ..broker import Broker
+    from ..concurrency.slices import Sliced
     from ..context import RequestContext
 
 # How a component of a quota filter matches: an exact name, the default, or any name.
@@ -43,6 +49,19 @@ def handle_sasl_handshake(
 def failed_sasl_handshake(request: SaslHandshakeRequest, error: KafkaError) -> SaslHandshakeResponse:
     """The error, without mechanisms."""
     return SaslHandshakeResponse(error_code=error.code)
+
+
+def handle_sasl_authenticate(
+    broker: Broker, context: RequestContext, request: SaslAuthenticateRequest
+) -> SaslAuthenticateResponse:
+    """The client is authenticated, or the listener has no SASL. Before that, `requests.sasl` serves the request."""
+    message = "SaslAuthenticate request received after successful authentication"
+    return failed_sasl_authenticate(request, KafkaError(ErrorCode.ILLEGAL_SASL_STATE, message))
+
+
+def failed_sasl_authenticate(request: SaslAuthenticateRequest, error: KafkaError) -> SaslAuthenticateResponse:
+    """The error, without a token."""
+    return SaslAuthenticateResponse(error_code=error.code, error_message=error.message)
 
 
 def handle_describe_acls(broker: Broker, context: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
@@ -117,16 +136,8 @@ def failed_describe_client_quotas(
 def handle_describe_user_scram_credentials(
     broker: Broker, context: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
-    """No user has credentials yet, so named users are not found."""
-    counts = Counter(user.name for user in request.users or [])
-    results = []
-    for name, count in counts.items():
-        if count > 1:
-            error, message = ErrorCode.DUPLICATE_RESOURCE, f"The user {name} is in the request more than once."
-        else:
-            error, message = ErrorCode.RESOURCE_NOT_FOUND, f"The user {name} has no SCRAM credentials."
-        results.append(DescribeUserScramCredentialsResult(user=name, error_code=error, error_message=message))
-    return DescribeUserScramCredentialsResponse(results=results)
+    """Version 0: which users have credentials, without secrets."""
+    return describe_user_scram_credentials(broker.metadata.image, request)
 
 
 def failed_describe_user_scram_credentials(
@@ -134,3 +145,24 @@ def failed_describe_user_scram_credentials(
 ) -> DescribeUserScramCredentialsResponse:
     """The error for the whole request."""
     return DescribeUserScramCredentialsResponse(error_code=error.code, error_message=error.message)
+
+
+def handle_alter_user_scram_credentials(
+    broker: Broker, context: RequestContext, request: AlterUserScramCredentialsRequest
+) -> Sliced[AlterUserScramCredentialsResponse]:
+    """Version 0: set and remove credentials (KIP-554)."""
+    return broker.controller.request(request, context.api_version, context.origin())
+
+
+def failed_alter_user_scram_credentials(
+    request: AlterUserScramCredentialsRequest, error: KafkaError
+) -> AlterUserScramCredentialsResponse:
+    """The same error for every user."""
+    names = [*(deletion.name for deletion in request.deletions), *(change.name for change in request.upsertions)]
+    users = dict.fromkeys(names)
+    return AlterUserScramCredentialsResponse(
+        results=[
+            AlterUserScramCredentialsResult(user=user, error_code=error.code, error_message=error.message)
+            for user in users
+        ]
+    )

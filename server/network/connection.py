@@ -44,7 +44,7 @@ from ...log.descriptors import FileRange
 from .frames import FetchFastPathPort, Frame, FrameHandler, InFlight, Part, PendingRequest, ProduceFastPathPort
 from .huge_frames import HUGE_FRAME_BYTES, HUGE_FRAME_GROWTH_BYTES, huge_frame
 from .sending import Sending, Wait, bytes_in_memory
-from .transport import SendFirst
+from .transport import HandshakeFailed, SendFirst, TurnFirst
 
 if TYPE_CHECKING:
     from ..concurrency.event_loop import HangUps, Readiness
@@ -81,6 +81,8 @@ ROUND_BYTES = 256 * 1024
 WARM_SECONDS = 1.0
 
 _FRAME_LENGTH = struct.Struct(">i")
+_TLS_RECORD = 0x1603
+"""The first two bytes of a ClientHello: a handshake record, and the major version of TLS."""
 _UNREAD = struct.Struct("i")
 
 # Reasons why reading from a connection is paused: bits of `Connection._waits_for`.
@@ -134,6 +136,7 @@ class Connection:
         "_in_flight",
         "_kept",
         "_last_active",
+        "_max_request_bytes",
         "_reading",
         "_receives_later",
         "_rest",
@@ -148,6 +151,7 @@ class Connection:
         "closing",
         "fd",
         "fetch_fast_path",
+        "gate",
         "listener_name",
         "local_address",
         "peer",
@@ -179,6 +183,9 @@ class Connection:
         # A dual-stack socket reports IPv4 addresses as ::ffff:192.0.2.1, which some clients cannot use.
         self.local_address: tuple[str, int] = (sys.intern(str(local[0]).removeprefix("::ffff:")), int(local[1]))
         self.authentication = authentication
+        self.gate = authentication.gate  # serves the frames instead of the dispatcher
+        limit = authentication.max_request_bytes
+        self._max_request_bytes = host.max_request_bytes if limit is None else min(limit, host.max_request_bytes)
         self.client_software = ""  # name and version, from ApiVersions
         # The dispatcher creates them for clients that repeat their requests.
         self.produce_fast_path: ProduceFastPathPort | None = None
@@ -242,6 +249,10 @@ class Connection:
     def _received_nothing(self, error: OSError) -> None:
         if isinstance(error, SendFirst):
             self._wait_for_peer()
+        elif isinstance(error, TurnFirst):
+            self._receive_later()
+        elif isinstance(error, HandshakeFailed):
+            self.close(str(error))
         elif not isinstance(error, (BlockingIOError, InterruptedError)):
             self.close(f"receiving failed: {error}", level=logging.DEBUG)
 
@@ -268,13 +279,10 @@ class Connection:
             if self._waits_for:
                 break
             (size,) = _FRAME_LENGTH.unpack_from(view, position)
-            if size < 0 or size > self._host.max_request_bytes:
+            if size < 0 or size > self._max_request_bytes:
                 if self.produce_fast_path is not None and self.produce_fast_path.taken:
                     self._serve_taken(self.produce_fast_path, view)
-                self.close(
-                    f"a request of {size} bytes was declared; 'socket.request.max.bytes' is "
-                    f"{self._host.max_request_bytes}. Is the peer speaking another protocol (TLS, HTTP)?"
-                )
+                self._close_oversized(size)
                 return
             start = position + 4
             if end - start < size:
@@ -319,6 +327,21 @@ class Connection:
         if self._kept or not self._reading:
             self._count_kept(0 if self._reading else len(self._rest))
         self._flush_unless_waiting()
+
+    def _close_oversized(self, size: int) -> None:
+        if size >> 16 == _TLS_RECORD:
+            self.close(
+                "the peer speaks TLS, which this listener does not. Set security.protocol to PLAINTEXT or "
+                "SASL_PLAINTEXT in the client, or use the address of a listener with TLS"
+            )
+            return
+        setting = "socket.request.max.bytes"
+        if self._max_request_bytes < self._host.max_request_bytes:
+            setting = "sasl.server.max.receive.size"
+        self.close(
+            f"a request of {size} bytes was declared; '{setting}' is {self._max_request_bytes}. "
+            "Is the peer speaking another protocol (HTTP)?"
+        )
 
     def _count_kept(self, size: int) -> None:
         if size != self._kept:
@@ -441,8 +464,9 @@ class Connection:
 
     def _serve(self, frame: Frame) -> int:
         """Serve one request. Returns how many bytes of its response can be sent immediately, file ranges included."""
+        gate, dispatcher = self.gate, self._host.dispatcher
         try:
-            answer = self._host.dispatcher.handle(self, frame)
+            answer = dispatcher.handle(self, frame) if gate is None else gate.handle(self, frame)
         except Exception:
             logger.exception("A request from %s failed with an unexpected error", self.peer)
             self.close("its request could not be served", level=logging.ERROR)
@@ -468,7 +492,7 @@ class Connection:
             self._waits_for |= FULL
         if self._held_bytes > UNCOUNTED_BYTES:
             self._count_unread()
-        if waiting.parts is not None and self._host.dispatcher.completes_earlier(frame):
+        if waiting.parts is not None and (gate is None or gate.passed) and dispatcher.completes_earlier(frame):
             self._complete_earlier(waiting)
         return 0
 
@@ -743,6 +767,33 @@ class Connection:
             return
         self._idle_timer = self._host.timers.call_after(max(remaining, 1000), self._check_idle)
 
+    def dispatch(self, frame: Frame) -> InFlight | list[Part] | None:
+        """Serve a frame that has passed the gate; see `frames.FrameHandler.handle`."""
+        return self._host.dispatcher.handle(self, frame)
+
+    def authenticated(self, *, keep_gate: bool) -> None:
+        """The peer is authenticated: from now on its requests may be as large as those of all connections.
+
+        ``keep_gate``: the gate continues to see each request that takes the slow path.
+        """
+        self._max_request_bytes = self._host.max_request_bytes
+        if not keep_gate:
+            self.gate = None
+
+    def forget_fast_paths(self) -> None:
+        """The next request takes the slow path, where its peer's authentication is checked."""
+        self.produce_fast_path = None
+        self.fetch_fast_path = None
+
+    def stop_reading(self) -> None:
+        """Accept no more requests, and close when the responses of the accepted ones have been sent."""
+        self.closing = True
+        self._pause()
+
+    def log(self, reason: str, *, level: int) -> None:
+        """Log a reason with the peer's address (`PeerLog`)."""
+        self._log(f"About the connection from {self.peer}", reason, level)
+
     def close_stalled(self) -> None:
         """Close: the peer sends a request too slowly while other connections wait for its memory."""
         self.close(
@@ -757,9 +808,8 @@ class Connection:
         )
 
     def close_after_responses(self) -> None:
-        """Accept no more requests, and close when the responses of the accepted ones have been sent."""
-        self.closing = True
-        self._pause()
+        """Accept no more requests, complete pending ones early, and close when all responses have been sent."""
+        self.stop_reading()
         for waiting in list(self._in_flight):
             waiting.complete_early()
         if not self._in_event and not self._in_flight and not self._sending.queue:
@@ -774,11 +824,7 @@ class Connection:
             with contextlib.suppress(OSError):  # requests before the one that closes the connection were valid
                 self._sending.send_last()
         if reason is not None:
-            origin = self.listener_name
-            if self.client_software:
-                origin += f", {self.client_software}"
-            message = f"Closing the connection from {self.peer} ({origin}): {reason}"
-            self._host.peer_log.log(level, self.peer_host, reason, message)
+            self._log(f"Closing the connection from {self.peer}", reason, level)
         self._pause()
         self._watch_no_more()
         if self._waits_for & PEER:
@@ -800,6 +846,12 @@ class Connection:
             self._unread = 0
             self._host.unread.count(self, 0, progress=False)
         self._host.connection_closed(self)
+
+    def _log(self, what: str, reason: str, level: int) -> None:
+        origin = self.listener_name
+        if self.client_software:
+            origin += f", {self.client_software}"
+        self._host.peer_log.log(level, self.peer_host, reason, f"{what} ({origin}): {reason}")
 
 
 class _Done:

@@ -58,6 +58,16 @@ class FrameHandler(Protocol):
         """Complete a pending request in slices; see `RequestContext.reply_in_slices`."""
 
 
+class Gate(Protocol):
+    """Serves the frames of a connection until its peer is authenticated, and passes requests on to the dispatcher."""
+
+    passed: bool
+    """Whether the last frame was passed on."""
+
+    def handle(self, connection: Connection, frame: Frame) -> InFlight | list[Part] | None:
+        """See `FrameHandler.handle`."""
+
+
 class FetchFastPathPort(Protocol):
     """Serves the repeated fetches of one connection."""
 

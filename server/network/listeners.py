@@ -1,6 +1,7 @@
 """Listening sockets and the connections that they accept.
 
-A listener has a security protocol, which determines how its connections send and receive (`transport`).
+A listener has a `Security`, which determines how its connections send and receive (`transport`), and how their peers
+are identified (`authentication`). A connection whose peer does not authenticate in time is closed.
 """
 
 from __future__ import annotations
@@ -9,14 +10,15 @@ import asyncio
 import errno
 import logging
 import socket
+import weakref
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, Final, Protocol
 
 from ..concurrency.background import Background
 from ..concurrency.event_loop import hang_ups_of, readiness_of, turns_of
 from ..concurrency.timers import TimerWheel
-from .authentication import ANONYMOUS
+from .authentication import ANONYMOUS, Authentication
 from .connection import Connection
 from .frames import FrameHandler
 from .memory import MemoryBudget
@@ -24,7 +26,7 @@ from .peer_log import PeerLog
 from .read_ahead import ReadAhead
 from .sending import OUTGOING_BYTES
 from .spare_frames import SpareFrames
-from .transport import TRANSPORTS, TransportFactory
+from .transport import TRANSPORTS, Transport
 from .unread_responses import UnreadResponses
 from .unserved import Unserved
 
@@ -47,18 +49,32 @@ MAX_UNSENT_BYTES = 4 * 1024 * 1024
 MIN_UNSENT_BYTES = 64 * 1024
 
 
-class UnsupportedProtocol(Exception):  # noqa: N818 - a setting that is not supported, not a failure
-    """No transport exists for the security protocol of a listener. The text is the name of the protocol."""
+class Security(Protocol):
+    """The security of a listener, by its security protocol and its settings."""
+
+    def accept(self, sock: socket.socket, /) -> tuple[Transport, Authentication]:
+        """The transport and the authentication state of a new connection. Raises OSError."""
+
+
+class Plaintext:
+    """Neither encryption nor authentication."""
+
+    def accept(self, sock: socket.socket, /) -> tuple[Transport, Authentication]:
+        """See `Security`."""
+        return TRANSPORTS["PLAINTEXT"](sock), ANONYMOUS
+
+
+PLAINTEXT: Final = Plaintext()
 
 
 class Listener:
     """One listening socket."""
 
-    def __init__(self, network: Network, name: str, sock: socket.socket, new_transport: TransportFactory) -> None:
+    def __init__(self, network: Network, name: str, sock: socket.socket, security: Security) -> None:
         self._network = network
         self._sock = sock
         self.name = name
-        self.new_transport = new_transport
+        self.security = security
         address = sock.getsockname()
         self.host = str(address[0])
         self.port = int(address[1])
@@ -114,7 +130,9 @@ class Network:
         backlog: int,
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
+        authentication_timeout_ms: int = 0,
     ) -> None:
+        """``authentication_timeout_ms``: how long a peer may take to authenticate; 0 is unlimited."""
         self.loop = loop
         self.readiness = readiness_of(loop)
         self.hang_ups = hang_ups_of(loop)
@@ -135,18 +153,15 @@ class Network:
         self._backlog = backlog
         self._send_buffer_bytes = send_buffer_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
+        self._authentication_timeout_ms = authentication_timeout_ms
         self._drained: asyncio.Event | None = None
 
-    def listen(self, name: str, host: str, port: int, security_protocol: str = "PLAINTEXT") -> Listener:
+    def listen(self, name: str, host: str, port: int, security: Security = PLAINTEXT) -> Listener:
         """Bind and listen. Connections are not accepted before `Listener.start`.
 
         Raises:
             OSError: the address is in use, or does not belong to this machine.
-            UnsupportedProtocol: no transport exists for the security protocol.
         """
-        new_transport = TRANSPORTS.get(security_protocol)
-        if new_transport is None:
-            raise UnsupportedProtocol(security_protocol)
         # For a `str`, getaddrinfo imports the codec of internationalized names (IDNA), which takes a millisecond.
         name_or_address = host.encode() if host.isascii() else host
         family, _, _, _, address = socket.getaddrinfo(
@@ -163,7 +178,7 @@ class Network:
         except OSError:
             sock.close()
             raise
-        listener = Listener(self, name, sock, new_transport)
+        listener = Listener(self, name, sock, security)
         self.listeners.append(listener)
         return listener
 
@@ -178,11 +193,16 @@ class Network:
             if sock.getpeername()[0] == sock.getsockname()[0]:
                 _set_tcp_option(sock, "TCP_CONGESTION", LOCAL_CONGESTION_CONTROL)
             _bound_unsent(sock, len(self.connections) + 1)
-            connection = Connection(self, sock, listener.new_transport(sock), ANONYMOUS, listener.name)
+            transport, authentication = listener.security.accept(sock)
+            connection = Connection(self, sock, transport, authentication, listener.name)
         except OSError as error:  # the peer has disconnected since accept
             logger.debug("A connection was closed while it was being accepted: %s", error)
             sock.close()
             return
+        if authentication.pending_authentication and self._authentication_timeout_ms > 0:
+            # The timer must not keep a closed connection in memory.
+            check = partial(_check_authenticated, weakref.ref(connection), self._authentication_timeout_ms)
+            self.timers.call_after(self._authentication_timeout_ms, check)
         self.connections[connection] = None
 
     def connection_closed(self, connection: Connection) -> None:
@@ -224,6 +244,12 @@ class Network:
         self.turns.later(-1, partial(served.set_result, None), disconnected=True)
         await served
         await self.read_ahead.close()
+
+
+def _check_authenticated(reference: weakref.ref[Connection], timeout_ms: int) -> None:
+    connection = reference()
+    if connection is not None and not connection.closed and connection.authentication.pending_authentication:
+        connection.close(f"it did not authenticate within {timeout_ms} ms ('moldau.authentication.timeout.ms')")
 
 
 def _bound_unsent(sock: socket.socket, connections: int) -> None:

@@ -3,9 +3,10 @@
 `Connection` and `Sending` do not use the socket. They move data only with `receive_into`, `send`, `send_file` and
 `pending`, and wait for the descriptor through the event loop. `PlainTransport` is the plain socket.
 
-The methods have room for TLS (`ssl.MemoryBIO` with `SSLContext.wrap_bio`; the tests have such a transport):
+`tls.TlsTransport` encrypts (`ssl.MemoryBIO` with `SSLContext.wrap_bio`). What the methods mean for TLS:
 
-- **Handshake.** It runs inside `receive_into`, which raises `BlockingIOError` until there is data of the peer.
+- **Handshake.** It runs inside `receive_into`, which raises `BlockingIOError` until there is data of the peer. A step
+  takes up to some milliseconds, so it runs in the connection's turn: the error before it is `TurnFirst`.
   `Connection` sends nothing before it has received a request, so `send` never encounters an unfinished handshake. If
   the kernel does not accept a flight immediately, the error is `SendFirst`. Session tickets of TLS 1.3 must be off
   (`SSLContext.num_tickets`): a peer that disconnects without having read them resets the connection, and requests that
@@ -44,6 +45,14 @@ PIECE_BYTES: Final = 256 * 1024
 
 class SendFirst(BlockingIOError):  # noqa: N818 - not an error: it names what to wait for
     """Receiving continues when the descriptor is writable. `pending` is not 0 until `receive_into` is called again."""
+
+
+class TurnFirst(BlockingIOError):  # noqa: N818 - not an error: it names what to wait for
+    """Receiving continues in a later turn of the connection, whether or not more data arrives."""
+
+
+class HandshakeFailed(OSError):  # noqa: N818 - what happened, for a log line
+    """The peer is not accepted. The text is the reason; the connection is closed and the reason logged."""
 
 
 class Transport(Protocol):

@@ -9,13 +9,13 @@ from random import Random, SystemRandom
 from typing import TYPE_CHECKING
 
 from ...config.broker_config import BrokerConfig, Listener
+from ...config.definition import ConfigError
 from ...log.files import FileSystem, RealFileSystem
 from ..concurrency.background import Background
 from ..concurrency.clock import Clock, wall_clock
 from ..concurrency.event_loop import turns_of
 from ..concurrency.timers import TimerWheel
-from ..network.listeners import Network, UnsupportedProtocol
-from ..network.transport import TRANSPORTS
+from ..network.listeners import PLAINTEXT, Network
 from ..storage.opening import StorageError
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from ..network.frames import FrameHandler
     from ..network.listeners import Listener as BoundListener
+    from ..network.listeners import Security
+    from .listener_security import Users
 
     class _Abandoned(Protocol):
         def abandon(self) -> None: ...
@@ -67,6 +69,7 @@ class NodeServer:
         self._timers: TimerWheel | None = None
         self._background: Background | None = None
         self._network: Network | None = None
+        self._users: Users | None = None
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -109,6 +112,7 @@ class NodeServer:
             backlog=self._chosen("socket.listen.backlog.size"),
             send_buffer_bytes=self._chosen("socket.send.buffer.bytes"),
             receive_buffer_bytes=self._chosen("socket.receive.buffer.bytes"),
+            authentication_timeout_ms=config.int("moldau.authentication.timeout.ms"),
         )
 
     def _chosen(self, name: str) -> int:
@@ -122,7 +126,20 @@ class NodeServer:
     def _bind(self, listeners: Iterable[Listener]) -> None:
         """Bind the listeners. Raises StartError."""
         for listener in listeners:
-            bind(self.network, listener)
+            bind(self.network, listener, self._security_of(listener))
+
+    def _security_of(self, listener: Listener) -> Security:
+        """The security of a listener of this node. Raises StartError."""
+        if listener.security_protocol == "PLAINTEXT":
+            return PLAINTEXT
+        from .listener_security import Users, security_of  # a server without security does not need it
+
+        if self._users is None:
+            self._users = Users(self._rng.randbytes)
+        try:
+            return security_of(self.config, listener, self._users, lambda: self.network.timers)
+        except ConfigError as error:
+            raise StartError(error.message) from None
 
     def _accept(self) -> None:
         """Accept connections."""
@@ -159,10 +176,10 @@ class NodeServer:
         """Close the parts of the node that an aborted startup has created."""
 
 
-def bind(network: Network, listener: Listener) -> None:
+def bind(network: Network, listener: Listener, security: Security = PLAINTEXT) -> None:
     """Bind a listener. Raises StartError."""
     try:
-        network.listen(listener.name, listener.host, listener.port, listener.security_protocol)
+        network.listen(listener.name, listener.host, listener.port, security)
     except OSError as error:
         where = f"{listener.host or '*'}:{listener.port}"
         if error.errno == errno.EADDRINUSE:
@@ -173,11 +190,6 @@ def bind(network: Network, listener: Listener) -> None:
         if error.errno == errno.EACCES:
             raise StartError(f"No permission to listen on {where}; use a port above 1023.") from None
         raise StartError(f"Cannot listen on {where}: {error.strerror or error}.") from None
-    except UnsupportedProtocol:
-        raise StartError(
-            f"The listener {listener.name} uses {listener.security_protocol}, "
-            f"and only {', '.join(TRANSPORTS)} is supported yet."
-        ) from None
 
 
 def advertised_address(config: BrokerConfig, configured: Listener, bound: BoundListener) -> tuple[str, int]:

@@ -97,6 +97,9 @@ class Server(NodeServer):
             await self._abort_startup(self._storage or self._joining)
             raise
         dispatcher.serve(self.broker)
+        if self._users is not None:
+            metadata = self.broker.metadata
+            self._users.image = lambda: metadata.image
         self._serve_brokers(self.broker)
         self._accept()
         LoadAhead(self._timers, modules_of_requests()).start()

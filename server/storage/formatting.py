@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING
 
 from ...log.directory import LogDirectory, LogDirectoryError
 from ...log.files import FileSystem
+from ...metadata.metadata_log import write_bootstrap_records
+from ...metadata.outcome import Versioned
+from ...metadata.quorum import bootstrap_features
+from ...metadata.records import UserScramCredentialRecord
 from ...protocol.uuid import uuid_from_str
 from .data_directories import DataDirectoryError, check_data_directories
 from .opening import StorageError
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...config.broker_config import BrokerConfig
+    from ...security.scram_arguments import ScramUser
 
 
 def format_directories(
@@ -29,11 +34,17 @@ def format_directories(
     file_system: FileSystem,
     *,
     allow_non_empty: bool = False,
+    users: Sequence[ScramUser] = (),
 ) -> list[str]:
     """Format these directories and `metadata.log.dir`, except those that are formatted for this node and cluster.
 
-    Returns the formatted ones. Raises StorageError; then nothing was changed.
+    ``users`` are created when the cluster is started for the first time. Returns the formatted ones. Raises
+    StorageError; then nothing was changed.
     """
+    if users and "controller" not in config.roles:
+        raise StorageError(
+            "Users are created with the cluster, by a node with the controller role. Nothing was changed."
+        )
     try:
         uuid_from_str(cluster_id)
     except ValueError:
@@ -51,6 +62,13 @@ def format_directories(
                 if directory.cluster_id is None and was_used(file_system, directory.path):
                     raise StorageError(f"{directory.path} contains data of an unknown owner. Nothing was changed.")
             new = [directory for directory in directories if directory.cluster_id is None]
+            if users:
+                if directories[0] not in new:
+                    raise StorageError(
+                        f"{directories[0].path} is formatted already, so users cannot be created with it. "
+                        "Start the server and use `moldau users`. Nothing was changed."
+                    )
+                write_bootstrap_records(file_system, directories[0].path, _records_of(users))
             for directory in new:
                 directory.adopt(cluster_id, config.node_id)
         except (DataDirectoryError, LogDirectoryError) as error:
@@ -58,3 +76,12 @@ def format_directories(
         except OSError as error:
             raise StorageError(f"Cannot format {', '.join(paths)}: {error.strerror or error}.") from error
     return [directory.path for directory in new]
+
+
+def _records_of(users: Sequence[ScramUser]) -> list[Versioned]:
+    """The first records of a cluster: its features, and its first users."""
+    records = [
+        UserScramCredentialRecord(name=user.name, mechanism=user.mechanism.code, **user.credential._asdict())
+        for user in users
+    ]
+    return bootstrap_features() + [Versioned(record) for record in records]

@@ -168,7 +168,10 @@ def test_default_listener_is_on_the_local_machine() -> None:
             },
             "addresses of the listeners must be unique",
         ),
-        ({"listeners": "SSL://a:1"}, "SSL uses SSL, but only PLAINTEXT is supported yet"),
+        (
+            {"listeners": "X://a:1", "listener_security_protocol_map": "X:TLS"},
+            "X has TLS, which is not one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL",
+        ),
         (
             {"listeners": "CONTROLLER://a:1", "listener_security_protocol_map": "CONTROLLER:PLAINTEXT"},
             "there must be a listener for clients",
@@ -241,7 +244,7 @@ def test_every_invalid_value_is_reported_with_its_rule_and_origin() -> None:
         ),
         ({**_CONTROLLER, "controller_quorum_voters": "2@localhost:1"}, "the voter must be node 1"),
         ({**_CONTROLLER, "controller_quorum_voters": "1@localhost:1,2@localhost:2"}, "only voter"),
-        ({**_CONTROLLER, "listener_security_protocol_map": "CONTROLLER:SSL"}, "only PLAINTEXT is supported"),
+        ({**_CONTROLLER, "listener_security_protocol_map": "CONTROLLER:SSL"}, "nodes can only use PLAINTEXT yet"),
         ({**_CONTROLLER, "advertised_listeners": "B://localhost:1"}, "has no protocol for B"),
         ({"authorizer_class_name": "org.apache.kafka.Authorizer"}, "no authorization yet"),
     ],

@@ -7,7 +7,10 @@ import pytest
 from moldau.config.sources import BrokerConfig, StaticValue
 from moldau.log.checkpoints import decode_properties
 from moldau.log.memory_files import MemoryFileSystem
+from moldau.metadata.features import BOOTSTRAP_FEATURES
 from moldau.metadata.registrations import Endpoint
+from moldau.security.scram import SHA_512
+from moldau.security.scram_arguments import parse_scram_user
 from moldau.server.storage.controller_storage import open_controller_storage
 from moldau.server.storage.formatting import format_directories
 from moldau.server.storage.opening import StorageError
@@ -75,3 +78,30 @@ def test_a_controller_begins_the_cluster_of_its_formatted_directory() -> None:
     assert format_directories(settings, ["/a"], CLUSTER, files) == []
     with pytest.raises(StorageError):
         format_directories(settings, ["/a"], OTHER, files)
+
+
+def test_users_are_created_with_the_cluster() -> None:
+    files = MemoryFileSystem()
+    settings = BrokerConfig({"node.id": StaticValue("3", "test"), "process.roles": StaticValue("controller", "test")})
+    user = parse_scram_user("SCRAM-SHA-512=[name=alice,password=secret]", lambda count: b"x" * count)
+    format_directories(settings, ["/a"], CLUSTER, files, users=[user])
+    endpoint = Endpoint("CONTROLLER", "localhost", 9093)
+    for _ in range(2):  # at the first start and later
+        storage = open_controller_storage(
+            settings, ["/a"], endpoint, now_ms=1_700_000_000_000, file_system=files, rng=Random(1)
+        )
+        image = storage.metadata.image
+        assert image.features.items() >= BOOTSTRAP_FEATURES.items()
+        assert image.scram_credentials["alice", SHA_512.code].stored_key == user.credential.stored_key
+        storage.close(1_700_000_000_000)
+    with pytest.raises(StorageError, match="is formatted already"):
+        format_directories(settings, ["/a"], CLUSTER, files, users=[user])
+
+
+def test_users_are_not_created_by_a_broker_that_joins() -> None:
+    files = MemoryFileSystem()
+    user = parse_scram_user("SCRAM-SHA-512=[name=alice,password=secret]", lambda count: b"x" * count)
+    settings = BrokerConfig({"node.id": StaticValue("3", "test"), "process.roles": StaticValue("broker", "test")})
+    with pytest.raises(StorageError, match="with the controller role"):
+        format_directories(settings, ["/a"], CLUSTER, files, users=[user])
+    assert not files.exists("/a/meta.properties")

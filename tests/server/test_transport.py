@@ -14,12 +14,13 @@ import pytest
 
 from moldau.log.descriptors import FileRange
 from moldau.protocol.records import Buffer
+from moldau.security.key_stores import key_store
 from moldau.server.network import transport
 from moldau.server.network.connection import FULL, MAX_IN_FLIGHT, MEMORY
-from moldau.server.network.listeners import UnsupportedProtocol
 from moldau.server.network.sending import READ_BYTES
+from moldau.server.network.tls import TlsSecurity, server_context
 from moldau.server.network.transport import PIECE_BYTES, PlainTransport, SendFirst, Transport, send_by_reading
-from moldau.server.nodes.server import StartError
+from moldau.testing.authority import Authority
 from moldau.testing.builders import batch, fetch, fetch_request, produce, produce_request, values
 from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
@@ -74,95 +75,10 @@ class IrregularTransport:
         self._sock.close()
 
 
-class Tls:
-    """TLS with `ssl.MemoryBIO`, as the docstring of `transport` describes it."""
-
-    def __init__(self, context: ssl.SSLContext, sock: socket.socket) -> None:
-        self._sock = sock
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
-        self._shaking_hands = True
-        self._unsent = b""  # encrypted
-        self._encrypted = 0  # plain text bytes in it that are not counted as sent
-
-    def receive_into(self, buffer: memoryview, /) -> int:
-        filled = 0
-        while filled < len(buffer):
-            try:
-                if self._shaking_hands:
-                    self._tls.do_handshake()
-                    self._shaking_hands = False
-                    self._send_flight()
-                size = self._tls.read(len(buffer) - filled, buffer[filled:])
-            except ssl.SSLWantReadError:
-                if filled:
-                    break
-                self._send_flight()
-                data = self._sock.recv(65_536)
-                if not data:
-                    return 0
-                self._incoming.write(data)
-            else:
-                if not size:
-                    break
-                filled += size  # type: ignore[operator]
-        return filled
-
-    def send(self, data: Buffer, flags: int, /) -> int:
-        sent = 0
-        while sent < len(data):
-            if not self._encrypted:
-                self._encrypted = self._tls.write(memoryview(data)[sent : sent + PIECE_BYTES])
-            if not self._send_encrypted(flags):
-                if not sent:
-                    raise BlockingIOError
-                break
-            counted = min(self._encrypted, len(data) - sent)
-            self._encrypted -= counted
-            sent += counted
-        return sent
-
-    def send_file(self, file_range: FileRange, start: int, length: int, /) -> int:
-        return send_by_reading(self.send, file_range, start, length)
-
-    def pending(self) -> int:
-        flight = len(self._unsent) if self._shaking_hands else 0
-        return self._tls.pending() + self._incoming.pending + flight
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._tls.unwrap()
-        with contextlib.suppress(OSError):
-            self._send_encrypted(0)
-        self._sock.close()
-
-    def _send_flight(self) -> None:
-        if not self._send_encrypted(0):
-            raise SendFirst
-
-    def _send_encrypted(self, flags: int) -> bool:
-        """Send encrypted data. Returns whether the kernel has accepted all of it."""
-        self._unsent += self._outgoing.read()
-        if self._unsent:
-            with contextlib.suppress(BlockingIOError):
-                self._unsent = self._unsent[self._sock.send(self._unsent, flags) :]
-        return not self._unsent
-
-
-def anonymous(side: int) -> ssl.SSLContext:
-    """TLS without certificates: both ends are sockets of this process."""
-    context = ssl.SSLContext(side)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    context.maximum_version = ssl.TLSVersion.TLSv1_2
-    context.set_ciphers("AECDH-AES128-SHA@SECLEVEL=0")
-    return context
-
-
 Client = Callable[[str], WireClient]
 
 
-@pytest.fixture(params=["plain", "odd", "tls"])
+@pytest.fixture(params=["plain", "odd", "tls 1.2", "tls 1.3"])
 def connect(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Client:
     """Make servers use a transport. Returns a function that connects to them."""
     if request.param == "plain":
@@ -170,15 +86,17 @@ def connect(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if request.param == "odd":
         monkeypatch.setitem(transport.TRANSPORTS, "PLAINTEXT", IrregularTransport)
         return WireClient
-    try:
-        server_side, client_side = anonymous(ssl.PROTOCOL_TLS_SERVER), anonymous(ssl.PROTOCOL_TLS_CLIENT)
-    except ssl.SSLError:
-        pytest.skip("this OpenSSL has no anonymous suites")
-    monkeypatch.setitem(transport.TRANSPORTS, "PLAINTEXT", lambda sock: Tls(server_side, sock))
+    authority = Authority()
+    version = {"tls 1.2": "TLSv1.2", "tls 1.3": "TLSv1.3"}[request.param]
+    store = key_store(authority.server().pem.encode(), None, None)
+    context = server_context(store, trusted=None, client_auth="none", versions=(version,), ciphers=None)
+    security = TlsSecurity(context, None)
+    monkeypatch.setitem(transport.TRANSPORTS, "PLAINTEXT", lambda sock: security.accept(sock)[0])
+    client_side = ssl.create_default_context(cadata=authority.certificate)
 
     def connect(address: str) -> WireClient:
         wire = WireClient(address)
-        wire._socket = client_side.wrap_socket(wire._socket)
+        wire._socket = client_side.wrap_socket(wire._socket, server_hostname="127.0.0.1")
         return wire
 
     return connect
@@ -328,16 +246,3 @@ def test_a_plain_socket_is_a_transport() -> None:
         assert plain.pending() == 0
         plain.close()
         assert theirs.recv(1) == b""
-
-
-@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
-def test_a_listener_with_another_security_protocol_is_refused(protocol: str) -> None:
-    with Fixture() as fixture:
-        with pytest.raises(UnsupportedProtocol, match=protocol):
-            fixture.call(lambda: fixture.network.listen("OTHER", "127.0.0.1", 0, protocol))
-        assert len(fixture.network.listeners) == 1
-
-
-def test_a_server_with_an_unsupported_listener_does_not_start(make_server: Any) -> None:
-    with pytest.raises(StartError, match="The listener SSL uses SSL, and only PLAINTEXT is supported yet"):
-        make_server(config={"listeners": "SSL://127.0.0.1:0"})

@@ -1,0 +1,146 @@
+"""``moldau users``: list, set, remove the SCRAM credentials of users."""
+
+import secrets
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+
+from ..protocol.errors import ErrorCode
+from ..protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from ..protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from ..security.scram import MAX_ITERATIONS, MECHANISMS, MECHANISMS_BY_CODE, MIN_ITERATIONS, salted_password
+from ..security.scram_arguments import SALT_BYTES
+from .client import bootstrap_option
+from .cluster import cluster, error_name
+from .failure import Failure
+from .output import print_json, print_table
+from .suggestions import CommandGroup
+
+_DEFAULT_MECHANISM: Final = "SCRAM-SHA-512"
+
+_mechanism_option = click.option(
+    "--mechanism", type=click.Choice(list(MECHANISMS)), default=_DEFAULT_MECHANISM, show_default=True,
+    help="The SASL mechanism of the credential.",
+)  # fmt: skip
+
+
+@click.group("users", cls=CommandGroup, short_help="List, set and remove SCRAM credentials.")
+def command() -> None:
+    """List, set and remove the SCRAM credentials of users.
+
+    \b
+    Examples:
+      moldau users list
+      moldau users set alice
+      moldau users set alice --password-file secret --mechanism SCRAM-SHA-256
+      moldau users remove alice
+    """
+
+
+@command.command("list", short_help="List the users with SCRAM credentials.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@bootstrap_option
+def list_users(as_json: bool, bootstrap_server: str) -> None:
+    """List the users that have SCRAM credentials, with mechanisms and iterations.
+
+    \b
+    Examples:
+      moldau users list --json
+    """
+    with cluster(bootstrap_server) as servers:
+        response = servers.ask(DescribeUserScramCredentialsRequest(users=None))
+    if response.error_code:
+        raise Failure(_explain("cannot list users", response.error_code, response.error_message))
+    found = [
+        (user.user, MECHANISMS_BY_CODE[info.mechanism].name, info.iterations)
+        for user in sorted(response.results, key=lambda user: str(user.user))
+        for info in user.credential_infos
+        if info.mechanism in MECHANISMS_BY_CODE
+    ]
+    if as_json:
+        print_json([dict(zip(("user", "mechanism", "iterations"), row, strict=True)) for row in found])
+    elif found:
+        print_table(("user", "mechanism", "iterations"), found)
+    else:
+        print("No users. Create one with `moldau users set NAME`.", file=sys.stderr)
+
+
+@command.command("set", short_help="Create a user, or change the password.")
+@click.argument("name")
+@click.option("--password-file", type=click.Path(path_type=Path), help="Read the password from a file's first line.")
+@_mechanism_option
+@click.option(
+    "--iterations", type=click.IntRange(MIN_ITERATIONS, MAX_ITERATIONS), default=MIN_ITERATIONS, show_default=True,
+    help="The number of iterations of the salted password.",
+)  # fmt: skip
+@bootstrap_option
+def set_user(name: str, password_file: Path | None, mechanism: str, iterations: int, bootstrap_server: str) -> None:
+    """Set the password of a user, who is created if necessary. Without --password-file, the command asks for it.
+
+    The server receives a salted hash of the password. Existing connections of the user stay open.
+
+    \b
+    Examples:
+      moldau users set alice
+      moldau users set alice --password-file secret --iterations 8192
+    """
+    password = _password(password_file)
+    salt = secrets.token_bytes(SALT_BYTES)
+    chosen = MECHANISMS[mechanism]
+    change = ScramCredentialUpsertion(
+        name=name,
+        mechanism=chosen.code,
+        iterations=iterations,
+        salt=salt,
+        salted_password=salted_password(chosen, password, salt, iterations),
+    )
+    _alter(AlterUserScramCredentialsRequest(upsertions=[change]), f"cannot set {name}", bootstrap_server)
+    print(f"Set the password of {name} ({mechanism}).")
+
+
+@command.command("remove", short_help="Remove a credential of a user.")
+@click.argument("name")
+@_mechanism_option
+@bootstrap_option
+def remove_user(name: str, mechanism: str, bootstrap_server: str) -> None:
+    """Remove the credential of a user. Existing connections of the user stay open.
+
+    \b
+    Examples:
+      moldau users remove alice
+      moldau users remove alice --mechanism SCRAM-SHA-256
+    """
+    change = ScramCredentialDeletion(name=name, mechanism=MECHANISMS[mechanism].code)
+    _alter(AlterUserScramCredentialsRequest(deletions=[change]), f"cannot remove {name}", bootstrap_server)
+    print(f"Removed the credential of {name} ({mechanism}).")
+
+
+def _password(path: Path | None) -> str:
+    if path is None:
+        return str(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Failure(f"the password cannot be read from {path}: {error}") from error
+    if not lines or not lines[0]:
+        raise Failure(f"the first line of {path} is empty; it must be the password")
+    return lines[0]
+
+
+def _alter(request: AlterUserScramCredentialsRequest, failed: str, bootstrap_server: str) -> None:
+    with cluster(bootstrap_server) as servers:
+        (result,) = servers.ask(request).results
+    if result.error_code:
+        raise Failure(_explain(failed, result.error_code, result.error_message))
+
+
+def _explain(what: str, code: int, message: str | None) -> str:
+    if code == ErrorCode.RESOURCE_NOT_FOUND:
+        return f"{what}: there is no such credential; `moldau users list` lists them"
+    return f"{what}: {message or 'the server refused'} ({error_name(code)})"

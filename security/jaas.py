@@ -1,0 +1,86 @@
+"""JAAS configurations, as ``sasl.jaas.config`` contains them: ``module flag key=value ... ;``.
+
+Tokens are separated by whitespace and may be in double or single quotes, in which a backslash escapes the next
+character. ``// ...`` and ``/* ... */`` are comments. The semicolon is required. Errors do not contain the text, because
+options are secrets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+_FLAGS: Final = frozenset({"required", "requisite", "sufficient", "optional"})
+_TOKEN: Final = re.compile(
+    r"""\s+ | //[^\n]* | /\*.*?\*/
+    | "(?P<double>(?:\\.|[^"\\])*)" | '(?P<single>(?:\\.|[^'\\])*)'
+    | (?P<mark>[=;]) | (?P<word>[^\s=;"']+)""",
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+
+
+class JaasError(ValueError):
+    """The text is not a JAAS configuration with one entry; the message has no secrets."""
+
+
+class JaasEntry(NamedTuple):
+    """One entry: a login module with its options."""
+
+    module: str
+    options: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return f"JaasEntry({self.module}, [hidden])"
+
+
+def only_entry(text: str) -> JaasEntry:
+    """The entry of a configuration, which must have exactly one. Raises `JaasError`."""
+    entries = list(_entries(text))
+    if len(entries) != 1:
+        raise JaasError(f"it must have one login module, but has {len(entries)}")
+    return entries[0]
+
+
+def _entries(text: str) -> Iterator[JaasEntry]:
+    tokens = list(_tokens(text))
+    position = 0
+
+    def take(kind: str, what: str) -> str:
+        nonlocal position
+        if position >= len(tokens) or tokens[position][0] != kind:
+            raise JaasError(f"{what} is missing after token {position}")
+        position += 1
+        return tokens[position - 1][1]
+
+    while position < len(tokens):
+        module = take("text", "the login module")
+        if take("text", "the flag (required)").lower() not in _FLAGS:
+            raise JaasError(f"the flag after the login module must be one of {', '.join(sorted(_FLAGS))}")
+        options: dict[str, str] = {}
+        while position < len(tokens) and tokens[position][0] == "text":
+            key = take("text", "an option")
+            take("=", f"the value of the option {key}")
+            options[key] = take("text", f"the value of the option {key}")
+        take(";", "the semicolon at the end")
+        yield JaasEntry(module, options)
+
+
+def _tokens(text: str) -> Iterator[tuple[str, str]]:
+    position = 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            raise JaasError("a quotation mark or a comment is not closed")
+        position = match.end()
+        quoted = match["double"] if match["double"] is not None else match["single"]
+        if quoted is not None:
+            yield "text", re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[1]), quoted, flags=re.DOTALL)
+        elif match["mark"]:
+            yield match["mark"], match["mark"]
+        elif match["word"]:
+            yield "text", match["word"]

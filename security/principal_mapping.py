@@ -1,0 +1,117 @@
+"""``ssl.principal.mapping.rules``: from the distinguished name of a certificate to the name of a principal.
+
+Rules are separated by commas and tried in order; the first whose pattern matches the whole name decides:
+
+- ``DEFAULT``: the name itself.
+- ``RULE:pattern/replacement/``, optionally followed by ``L`` or ``U``, which convert the result to lower or upper case.
+  A slash within a part is written ``\\/``. ``$1`` in the replacement is the first group of the pattern.
+
+Patterns are regular expressions of RE2, whose time is linear: the names come from clients. RE2 has no lookaround
+and no backreferences; a rule with them is an error, and so is a group number that the pattern does not have.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+_RULE: Final = re.compile(r"RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([^,]*)", re.DOTALL)
+
+
+class RuleError(ValueError):
+    """The rules are not valid; the message has the invalid rule."""
+
+
+class _Rule(NamedTuple):
+    match: Callable[[str], Any]
+    """The match of the whole name, or None."""
+    replacement: tuple[str | int, ...]
+    """Texts, and numbers of groups."""
+    convert: Callable[[str], str]
+
+
+class PrincipalMapping:
+    """Parsed rules; see the module docstring."""
+
+    def __init__(self, text: str) -> None:
+        """Raises `RuleError`."""
+        self._rules = tuple(_parse(text))
+
+    def name_of(self, distinguished_name: str) -> str | None:
+        """The name of the principal, without its type. None: no rule matches."""
+        for rule in self._rules:
+            if rule is None:
+                return distinguished_name
+            match = rule.match(distinguished_name)
+            if match is not None:
+                parts = (part if isinstance(part, str) else match.group(part) or "" for part in rule.replacement)
+                return rule.convert("".join(parts))
+        return None
+
+
+def _parse(text: str) -> list[_Rule | None]:
+    """The rules; None is DEFAULT."""
+    rules: list[_Rule | None] = []
+    position = 0
+    text = text.strip()
+    while position < len(text):
+        rest = text[position:]
+        found = _RULE.match(rest)
+        if found is not None:
+            rules.append(_rule(*found.groups()))
+            position += found.end()
+        elif re.match(r"DEFAULT\s*(,|$)", rest):
+            rules.append(None)
+            position += len("DEFAULT")
+        else:
+            raise RuleError(
+                f"'{rest}' is neither DEFAULT nor RULE:pattern/replacement/, RULE:pattern/replacement/L or U"
+            )
+        position += len(text[position:]) - len(text[position:].lstrip())
+        if position < len(text):
+            if text[position] != ",":
+                raise RuleError(f"a comma is expected before '{text[position:]}'")
+            position += 1
+            position += len(text[position:]) - len(text[position:].lstrip())
+    return rules
+
+
+def _rule(pattern: str, replacement: str, case: str) -> _Rule:
+    import re2  # importing it takes milliseconds, and few servers have such rules
+
+    pattern = pattern.replace("\\/", "/")
+    try:
+        compiled = re2.compile(pattern)
+    except re2.error as error:
+        raise RuleError(f"'{pattern}' is not a regular expression of RE2: {error}") from None
+    letter = case[:1]
+    convert = {"L": str.lower, "U": str.upper}.get(letter, str)
+    return _Rule(compiled.fullmatch, _replacement(replacement.replace("\\/", "/"), compiled.groups), convert)
+
+
+def _replacement(text: str, groups: int) -> tuple[str | int, ...]:
+    """The parts of a replacement: ``\\`` makes the next character literal, ``$`` and digits are a group.
+
+    Of several digits, those that would exceed the number of groups are literal, as in Java.
+    """
+    parts: list[str | int] = []
+    position = 0
+    while position < len(text):
+        character = text[position]
+        position += 1
+        if character == "\\" and position < len(text):
+            parts.append(text[position])
+            position += 1
+        elif character == "$":
+            digits = re.match(r"[0-9]+", text[position:])
+            number = digits[0] if digits else ""
+            while len(number) > 1 and int(number) > groups:
+                number = number[:-1]
+            if not number or int(number) > groups:
+                raise RuleError(f"the replacement '{text}' uses a group that the pattern does not have")
+            parts.append(int(number))
+            position += len(number)
+        else:
+            parts.append(character)
+    return tuple(parts)

@@ -1,0 +1,297 @@
+"""The security of listeners: TLS and SASL, from their settings and the files that these name.
+
+A setting that would open a listener by mistake prevents startup: an unreadable trust store, client authentication
+without trusted certificates. Errors name the setting, not its value if that is a secret.
+"""
+
+from __future__ import annotations
+
+import logging
+from base64 import b64encode
+from functools import partial
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from ...config.broker import setting as setting_of
+from ...config.definition import ConfigError
+from ...security.cipher_suites import is_of_tls_1_3, openssl_name
+from ...security.jaas import PLAIN_MODULE, SCRAM_MODULE, JaasEntry, JaasError, only_entry
+from ...security.key_stores import (
+    KeyStore,
+    KeyStoreError,
+    key_store,
+    pem_key_store,
+    pem_trusted_certificates,
+    trusted_certificates,
+)
+from ...security.plain import PlainExchange, users_of
+from ...security.principal_mapping import PrincipalMapping, RuleError
+from ...security.scram import MECHANISMS, Credential, ScramExchange, ScramMechanism
+from ..network.listeners import PLAINTEXT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...config.broker_config import BrokerConfig, Listener, ListenerConfig
+    from ...metadata.image import MetadataImage
+    from ...security.sasl import SaslExchange
+    from ..concurrency.timers import TimerWheel
+    from ..network.listeners import Security
+    from ..network.tls import TlsSecurity
+    from ..requests.sasl import SaslSecurity
+
+logger = logging.getLogger(__name__)
+
+_MODULES: Final = {"PLAIN": PLAIN_MODULE, **dict.fromkeys(MECHANISMS, SCRAM_MODULE)}
+"""The login modules by mechanism."""
+_PRINCIPAL_BUILDER: Final = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+_LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+_NONCE_BYTES: Final = 24
+
+
+def security_of(config: BrokerConfig, listener: Listener, users: Users, timers: Callable[[], TimerWheel]) -> Security:
+    """The security of a listener. ``users`` has the SCRAM credentials. Raises ConfigError."""
+    settings = config.for_listener(listener.name)
+    if settings.str("principal.builder.class") != _PRINCIPAL_BUILDER:
+        _fail(settings, "principal.builder.class", "Java classes are not loaded, so principals would be different ones")
+    if listener.security_protocol == "SSL":
+        return tls_security(settings, identifies=True)
+    if listener.security_protocol == "PLAINTEXT":
+        return PLAINTEXT
+    encrypted = listener.security_protocol == "SASL_SSL"
+    inner: Security = tls_security(settings, identifies=False) if encrypted else PLAINTEXT
+    if not encrypted and "PLAIN" in _mechanism_names(settings) and listener.host not in _LOOPBACK:
+        logger.warning(
+            "The listener %s accepts passwords (PLAIN) without encryption beyond this machine; use SASL_SSL or SCRAM",
+            listener.name,
+        )
+    return _sasl_security(settings, inner, users, timers)
+
+
+class Users:
+    """The SCRAM credentials of the metadata, which is loaded after the listeners are bound."""
+
+    def __init__(self, random_bytes: Callable[[int], bytes]) -> None:
+        self._random_bytes = random_bytes
+        self._secret = random_bytes(32)
+        self.image: Callable[[], MetadataImage] | None = None
+
+    def new_exchange(self, mechanism: ScramMechanism) -> ScramExchange:
+        """Begin an authentication."""
+
+        def find(user: str) -> Credential | None:
+            record = None if self.image is None else self.image().scram_credentials.get((user, mechanism.code))
+            if record is None:
+                return None
+            return Credential(record.salt, record.stored_key, record.server_key, record.iterations)
+
+        nonce = b64encode(self._random_bytes(_NONCE_BYTES)).decode()
+        return ScramExchange(mechanism, find, server_nonce=nonce, secret=self._secret)
+
+
+def _sasl_security(
+    settings: ListenerConfig, inner: Security, users: Users, timers: Callable[[], TimerWheel]
+) -> SaslSecurity:
+    from ..requests.sasl import Mechanism, SaslSecurity
+
+    mechanisms = {}
+    for name in _mechanism_names(settings):
+        entry = _jaas(settings, name)
+        _check_handler(settings, name)
+        if name in MECHANISMS:
+            new_exchange: Callable[[], SaslExchange] = partial(users.new_exchange, MECHANISMS[name])
+        else:
+            new_exchange = partial(PlainExchange, users_of(entry.options))
+        mechanisms[name] = Mechanism(new_exchange, _max_session_ms(settings, name))
+    return SaslSecurity(
+        inner,
+        mechanisms,
+        timers,
+        failure_delay_ms=settings.int("connection.failed.authentication.delay.ms"),
+        max_receive_bytes=settings.int("sasl.server.max.receive.size"),
+    )
+
+
+def _mechanism_names(settings: ListenerConfig) -> tuple[str, ...]:
+    setting = "sasl.enabled.mechanisms"
+    names = settings.list(setting)
+    unsupported = [name for name in names if name not in _MODULES]
+    if unsupported or not names:
+        problem = f"{unsupported[0]} is not supported, only {', '.join(_MODULES)}" if unsupported else "it is empty"
+        _fail(settings, setting, problem)
+    return names
+
+
+def _jaas(settings: ListenerConfig, mechanism: str) -> JaasEntry:
+    name = settings.own_name(f"{mechanism.lower()}.sasl.jaas.config")
+    text = settings.text(name)
+    module = _MODULES[mechanism]
+    where = f"The listener {settings.listener_name} cannot use {name}"
+    if text is None:
+        raise ConfigError(f"{where}: it is missing. Set it, for example to '{module} required;'", name)
+    try:
+        entry = only_entry(text)
+    except JaasError as error:
+        raise ConfigError(f"{where}: {error}", name) from None
+    if entry.module != module:
+        raise ConfigError(f"{where}: the login module of {mechanism} must be {module}, but is {entry.module}", name)
+    return entry
+
+
+def _check_handler(settings: ListenerConfig, mechanism: str) -> None:
+    setting = "sasl.server.callback.handler.class"
+    for name in (settings.own_name(f"{mechanism.lower()}.{setting}"), settings.own_name(setting), setting):
+        if settings.text(name) is not None:
+            problem = "Java classes are not loaded, so another check of passwords would be in effect"
+            raise ConfigError(f"The listener {settings.listener_name} cannot use {name}: {problem}", name)
+
+
+def _max_session_ms(settings: ListenerConfig, mechanism: str) -> int:
+    setting = "connections.max.reauth.ms"
+    name = settings.own_name(f"{mechanism.lower()}.{setting}")
+    text = settings.text(name)
+    if text is None:
+        return settings.int(setting)
+    value = setting_of(setting).parse(text)
+    assert isinstance(value, int)
+    return value
+
+
+def tls_security(settings: ListenerConfig, *, identifies: bool) -> TlsSecurity:
+    """TLS with the settings of a listener. ``identifies``: certificates of clients determine their principals."""
+    from ..network.tls import TlsError, TlsSecurity, server_context
+
+    client_auth = settings.str("ssl.client.auth")
+    if not identifies and not settings.is_own("ssl.client.auth"):
+        client_auth = "none"  # the general setting is for listeners without SASL, as in Apache Kafka
+    trusted = _trusted(settings)
+    if client_auth != "none" and trusted is None:
+        _fail(
+            settings,
+            "ssl.client.auth",
+            f"with the value {client_auth}, certificates of clients are verified, so ssl.truststore.location or "
+            "ssl.truststore.certificates must be set",
+        )
+    versions, ciphers = _versions_and_ciphers(settings)
+    store = _key_store(settings)
+    try:
+        context = server_context(store, trusted=trusted, client_auth=client_auth, versions=versions, ciphers=ciphers)
+    except TlsError as error:
+        raise ConfigError(f"TLS of the listener {settings.listener_name}: {error}") from None
+    return TlsSecurity(context, _mapping(settings) if identifies else None)
+
+
+def _mapping(settings: ListenerConfig) -> PrincipalMapping:
+    name = "ssl.principal.mapping.rules"
+    try:
+        return PrincipalMapping(settings.str(name))
+    except RuleError as error:
+        _fail(settings, name, str(error))
+
+
+def _versions_and_ciphers(settings: ListenerConfig) -> tuple[tuple[str, ...], str | None]:
+    """The versions of TLS, and OpenSSL's names of the suites of TLS 1.2."""
+    from ..network.tls import VERSIONS
+
+    versions = settings.list("ssl.enabled.protocols")
+    unsupported = [version for version in versions if version not in VERSIONS]
+    if unsupported or not versions:
+        _fail(
+            settings,
+            "ssl.enabled.protocols",
+            f"{unsupported[0]} is not supported, only {' and '.join(VERSIONS)}" if unsupported else "it is empty",
+        )
+    suites = settings.list("ssl.cipher.suites")
+    if not suites:
+        return versions, None
+    of_1_3 = [suite for suite in suites if is_of_tls_1_3(suite)]
+    names = []
+    for suite in suites:
+        if suite not in of_1_3:
+            name = openssl_name(suite)
+            if name is None:
+                _fail(settings, "ssl.cipher.suites", f"{suite} is not IANA's name of a cipher suite")
+            names.append(name)
+    allowed = [version for version in versions if (of_1_3 if version == "TLSv1.3" else names)]
+    if not allowed:
+        _fail(settings, "ssl.cipher.suites", f"none of the suites belongs to {' or '.join(versions)}")
+    if "TLSv1.3" in allowed:
+        logger.warning(
+            "The listener %s allows all cipher suites of TLS 1.3: Python cannot choose among them "
+            "(ssl.cipher.suites has %s)",
+            settings.listener_name,
+            ", ".join(of_1_3),
+        )
+    return tuple(allowed), ":".join(names) or None
+
+
+def _key_store(settings: ListenerConfig) -> KeyStore:
+    location = settings.optional_str("ssl.keystore.location")
+    key = settings.optional_str("ssl.keystore.key")
+    chain = settings.optional_str("ssl.keystore.certificate.chain")
+    password = settings.optional_str("ssl.keystore.password")
+    key_password = settings.optional_str("ssl.key.password")
+    if location is not None:
+        if key is not None or chain is not None:
+            rule = "a key store in a file and a key in ssl.keystore.key exclude each other"
+            _fail(settings, "ssl.keystore.location", rule)
+        data = _read(settings, "ssl.keystore.location", location)
+        try:
+            return key_store(data, password, key_password)
+        except KeyStoreError as error:
+            _fail(settings, "ssl.keystore.location", f"{location} cannot be used: {error}")
+    if key is None or chain is None:
+        if key is not None or chain is not None:
+            missing = "ssl.keystore.key" if key is None else "ssl.keystore.certificate.chain"
+            _fail(settings, missing, "it is missing: a key in PEM needs a certificate chain, and the reverse")
+        _fail(
+            settings,
+            "ssl.keystore.location",
+            "it is missing: a listener with TLS needs a private key and a certificate. Set it, or ssl.keystore.key "
+            "and ssl.keystore.certificate.chain",
+        )
+    if settings.str("ssl.keystore.type").upper() != "PEM":
+        _fail(settings, "ssl.keystore.type", "it must be PEM if ssl.keystore.key is set")
+    if password is not None:
+        _fail(settings, "ssl.keystore.password", "a key in PEM has ssl.key.password, and no password of a store")
+    try:
+        return pem_key_store(key, chain, key_password)
+    except KeyStoreError as error:
+        _fail(settings, "ssl.keystore.key", f"the key or its certificate chain cannot be used: {error}")
+
+
+def _trusted(settings: ListenerConfig) -> str | None:
+    location = settings.optional_str("ssl.truststore.location")
+    certificates = settings.optional_str("ssl.truststore.certificates")
+    password = settings.optional_str("ssl.truststore.password")
+    if location is not None:
+        if certificates is not None:
+            rule = "a trust store in a file and ssl.truststore.certificates exclude each other"
+            _fail(settings, "ssl.truststore.location", rule)
+        data = _read(settings, "ssl.truststore.location", location)
+        try:
+            return trusted_certificates(data, password)
+        except KeyStoreError as error:
+            _fail(settings, "ssl.truststore.location", f"{location} cannot be used: {error}")
+    if certificates is None:
+        return None
+    if settings.str("ssl.truststore.type").upper() != "PEM":
+        _fail(settings, "ssl.truststore.type", "it must be PEM if ssl.truststore.certificates is set")
+    if password is not None:
+        _fail(settings, "ssl.truststore.password", "certificates in PEM have no password")
+    try:
+        return pem_trusted_certificates(certificates)
+    except KeyStoreError as error:
+        _fail(settings, "ssl.truststore.certificates", f"it cannot be used: {error}")
+
+
+def _read(settings: ListenerConfig, name: str, path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        _fail(settings, name, f"{path} cannot be read: {error.strerror or error}")
+
+
+def _fail(settings: ListenerConfig, name: str, problem: str) -> NoReturn:
+    in_effect = settings.name_in_effect(name)
+    raise ConfigError(f"The listener {settings.listener_name} cannot use {in_effect}: {problem}", in_effect)

@@ -1,0 +1,64 @@
+"""JAAS configurations."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moldau.security.jaas import PLAIN_MODULE, JaasError, only_entry
+
+
+def test_an_entry_with_options() -> None:
+    entry = only_entry(
+        f"""{PLAIN_MODULE} required  // the broker's own login
+        username="admin" /* and
+        its */ password='s"e=c;r\\'et'
+        user_alice = "a\\\\b\\"c" user_bob=secret;"""
+    )
+    assert entry.module == PLAIN_MODULE
+    assert entry.options == {
+        "username": "admin",
+        "password": "s\"e=c;r'et",
+        "user_alice": 'a\\b"c',
+        "user_bob": "secret",
+    }
+
+
+@pytest.mark.parametrize("flag", ["required", "REQUIRED", "Requisite", "sufficient", "optional"])
+def test_flags_in_any_case(flag: str) -> None:
+    assert only_entry(f"x.Y {flag};").options == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "x.Y",
+        "x.Y required",
+        "x.Y needed;",
+        "x.Y required a;",
+        "x.Y required a=;",
+        "x.Y required a=b",
+        'x.Y required a="SECRET;',
+        "x.Y required /* SECRET ;",
+        "x.Y required; x.Z required;",
+        "= required;",
+    ],
+)
+def test_invalid_texts_are_refused_without_showing_them(text: str) -> None:
+    with pytest.raises(JaasError) as raised:
+        only_entry(text)
+    assert "SECRET" not in str(raised.value)
+
+
+@given(st.dictionaries(st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_]{0,8}", fullmatch=True), st.text(max_size=10)))
+def test_any_quoted_value_is_preserved(options: dict[str, str]) -> None:
+    written = " ".join(
+        '{}="{}"'.format(key, value.replace("\\", "\\\\").replace('"', '\\"')) for key, value in options.items()
+    )
+    assert only_entry(f"x.Y required {written};").options == options
+
+
+def test_an_entry_does_not_show_its_secrets() -> None:
+    assert "secret" not in repr(only_entry("x.Y required user_a=secret;"))
