@@ -87,6 +87,8 @@ class CheckpointFiles:
         self._number = number
         self._contents: list[tuple[LogDirectory, str, bytes]] = []
         self.failures: list[tuple[LogDirectory, OSError]] = []
+        self.is_in_place = False
+        """Whether all of them have replaced the old ones."""
 
     def add(self, directory: LogDirectory, name: str, data: bytes) -> None:
         self._contents.append((directory, name, data))
@@ -112,6 +114,7 @@ class CheckpointFiles:
     def finish(self, *, keep: bool) -> None:
         """Put them in place, or discard them."""
         failed = {id(directory) for directory, _error in self.failures}
+        self.is_in_place = keep and not failed
         for directory, name, _data in self._contents:
             temporary = self._temporary(directory, name)
             with contextlib.suppress(OSError):

@@ -38,6 +38,7 @@ from .uncommitted import AwaitedFlush, OnAcknowledged, UncommittedRecords
 from .waiters import Waiters
 
 ACKS_ALL = -1
+ACKS_ONE = 1
 # Fetches of consumers, and of followers: the isolation level limits how far they read.
 ISOLATION_READ_UNCOMMITTED = 0
 ISOLATION_READ_COMMITTED = 1
@@ -307,6 +308,12 @@ class Partition:
         """The offset up to which records are durable on this broker, if flushing was requested."""
         awaited = self._awaited_flush
         return self.log.log_end_offset if awaited is None else awaited.durable_offset
+
+    @property
+    def awaits_flush(self) -> bool:
+        """Whether records were appended that may not be acknowledged, to clients or to a leader, before a flush ends."""
+        awaited = self._awaited_flush
+        return awaited is not None and awaited.durable_offset < self.log.log_end_offset and not self.offline
 
     @property
     def committed_offset(self) -> int:

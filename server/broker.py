@@ -268,6 +268,9 @@ class Broker:
                 lambda: metadata.image,
                 self.config,
             )
+            self.housekeeping.checkpoint_high_watermarks(
+                self.config.int("replica.high.watermark.checkpoint.interval.ms")
+            )
         return self._replication
 
     @property

@@ -4,6 +4,9 @@ A session holds the partitions in the order in which they will be served. Partit
 end, so that the others are served even if the first ones use up ``max_bytes``. The session stores what the client last
 received for each partition (high watermark, log start offset). An incremental response omits unchanged partitions.
 
+Consumers cannot evict the sessions of followers, and followers evict those of consumers: a broker with thousands of
+partitions would otherwise list all of them in each of its requests.
+
 The epoch is -1 for a request without a session (which also closes the named session), 0 for a new session, and n for
 the n-th incremental request of a session. A request with an unexpected epoch was lost or sent twice, and is rejected.
 """
@@ -24,6 +27,7 @@ INVALID_SESSION_ID = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 _MAX_EPOCH = 0x7FFFFFFF
+_MAX_SESSION_ID = 0x7FFFFFFF
 
 TopicKey = bytes | str  # the topic id since version 13, the name before
 PartitionKey = tuple[TopicKey, int]
@@ -70,19 +74,32 @@ Requested = dict[PartitionKey, SessionPartition]
 
 
 class FetchSession:
-    """The partitions of one consumer."""
+    """The partitions of one consumer, or of a follower."""
 
-    __slots__ = ("created_ms", "epoch", "last_used_ms", "partitions", "session_id", "uses_topic_ids")
+    __slots__ = ("created_ms", "epoch", "is_privileged", "last_used_ms", "partitions", "session_id", "uses_topic_ids")
 
     def __init__(
-        self, session_id: int, partitions: dict[PartitionKey, SessionPartition], *, uses_topic_ids: bool, now_ms: int
+        self,
+        session_id: int,
+        partitions: dict[PartitionKey, SessionPartition],
+        *,
+        uses_topic_ids: bool,
+        is_privileged: bool,
+        now_ms: int,
     ) -> None:
+        """``is_privileged``: it is a follower's."""
         self.session_id = session_id
         self.partitions = partitions
         self.uses_topic_ids = uses_topic_ids
+        self.is_privileged = is_privileged
         self.epoch = 1  # the expected epoch of the next request
         self.created_ms = now_ms
         self.last_used_ms = now_ms
+
+    @property
+    def rank(self) -> tuple[bool, int]:
+        """A session can be evicted for another one with a higher rank."""
+        return self.is_privileged, len(self.partitions)
 
     def move_to_end(self, keys: Iterable[PartitionKey]) -> None:
         """Serve these partitions last in the next response."""
@@ -127,7 +144,7 @@ class FetchContext:
             request.min_bytes,
             request.max_bytes,
             request.isolation_level,
-            max(request.replica_id, request.replica_state.replica_id),
+            _replica_id(request),
             request.replica_state.replica_epoch,
         )
         self.partitions = partitions  # for a session: read lazily, so that later updates count
@@ -143,8 +160,8 @@ class FetchContext:
 class FetchSessionCache:
     """The sessions of a broker, at most ``max.incremental.fetch.session.cache.slots`` of them."""
 
-    # A session can be evicted if it has been unused for this long, or if it is older than this and smaller than the new
-    # session.
+    # A session can be evicted if it has been unused for this long, or if it is older than this and of a lower rank than
+    # the new session. For a follower, the sessions of consumers can also be evicted if they are younger.
     EVICTION_MS = 120_000
 
     def __init__(self, slots: int, rng: Random) -> None:
@@ -185,7 +202,9 @@ class FetchSessionCache:
             partitions = _requested(request, uses_topic_ids) if requested is None else requested
             session = None
             if request.session_epoch == INITIAL_EPOCH:
-                session = self._new_session(partitions, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
+                session = self._new_session(
+                    partitions, uses_topic_ids=uses_topic_ids, is_privileged=_replica_id(request) >= 0, now_ms=now_ms
+                )
             return FetchContext(request, partitions.values(), session, incremental=False)
         return self._continue(request, uses_topic_ids, now_ms, requested)
 
@@ -222,29 +241,45 @@ class FetchSessionCache:
         return FetchContext(request, partitions.values(), session, incremental=True)
 
     def _new_session(
-        self, partitions: dict[PartitionKey, SessionPartition], *, uses_topic_ids: bool, now_ms: int
+        self,
+        partitions: dict[PartitionKey, SessionPartition],
+        *,
+        uses_topic_ids: bool,
+        is_privileged: bool,
+        now_ms: int,
     ) -> FetchSession | None:
-        if len(self._sessions) >= self._slots and not self._evict(len(partitions), now_ms):
+        session_id = INVALID_SESSION_ID
+        while session_id == INVALID_SESSION_ID or session_id in self._sessions:
+            session_id = self._rng.randint(1, _MAX_SESSION_ID)
+        session = FetchSession(
+            session_id, partitions, uses_topic_ids=uses_topic_ids, is_privileged=is_privileged, now_ms=now_ms
+        )
+        if len(self._sessions) >= self._slots and not self._evict(session, now_ms):
             return None
-        session_id = self._rng.randint(1, 0x7FFFFFFF)
-        while session_id in self._sessions:
-            session_id = self._rng.randint(1, 0x7FFFFFFF)
-        session = FetchSession(session_id, partitions, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
         self._sessions[session_id] = session
         return session
 
-    def _evict(self, size: int, now_ms: int) -> bool:
-        if not self._sessions:
-            return False
-        oldest = next(iter(self._sessions.values()))
-        if now_ms - oldest.last_used_ms > self.EVICTION_MS:
+    def _evict(self, new: FetchSession, now_ms: int) -> bool:
+        """Remove a session for the new one. Returns whether there was one that could be removed."""
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is not None and now_ms - oldest.last_used_ms > self.EVICTION_MS:
             del self._sessions[oldest.session_id]
             return True
-        smallest = min(self._sessions.values(), key=lambda session: len(session.partitions))
-        if len(smallest.partitions) < size and now_ms - smallest.created_ms > self.EVICTION_MS:
-            del self._sessions[smallest.session_id]
+        evictable = [
+            session
+            for session in self._sessions.values()
+            if now_ms - session.created_ms > self.EVICTION_MS or (new.is_privileged and not session.is_privileged)
+        ]
+        lowest = min(evictable, key=lambda session: session.rank, default=None)
+        if lowest is not None and lowest.rank < new.rank:
+            del self._sessions[lowest.session_id]
             return True
         return False
+
+
+def _replica_id(request: FetchRequest) -> int:
+    """The broker id of a follower; -1 for consumers."""
+    return max(request.replica_id, request.replica_state.replica_id)
 
 
 def _requested(request: FetchRequest, uses_topic_ids: bool) -> Requested:

@@ -2,7 +2,7 @@
 
 One request is in flight. Its response is applied in slices, and then the next request is sent. So memory is bounded by
 one response (`replica.fetch.response.max.bytes`), and the leader sees each position once: the request for the next
-records acknowledges the earlier ones.
+records acknowledges the earlier ones. With `flush.messages`, it waits until these are durable.
 
 If there is no response, the next request follows immediately. The link pauses between its attempts to connect.
 """
@@ -18,6 +18,7 @@ from ...protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic,
 from ...protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ...replication.fetch_requests import Key, RequestSession, SessionRequest
 from ...replication.following import Following, Next, Position
+from ...replication.partition import ACKS_ONE
 from ..network.links import LinkError
 
 if TYPE_CHECKING:
@@ -150,6 +151,9 @@ class Fetcher:
         resume_ms: int | None = None
         for key, following in self._following.items():
             if following.is_due(now_ms):
+                if following.partition.awaits_flush:
+                    self._send_when_durable(following.partition)
+                    return
                 wanted[key] = following.position
             elif following.resume_ms is not None:
                 resume_ms = following.resume_ms if resume_ms is None else min(resume_ms, following.resume_ms)
@@ -163,6 +167,12 @@ class Fetcher:
         self._is_busy = True
         request, version = self._request(self._session.request(wanted))
         self._in_flight = link.send(request, version, self._answered, timeout_ms=self._settings.timeout_ms)
+
+    def _send_when_durable(self, partition: Partition) -> None:
+        self._is_busy = True
+        partition.when_acknowledged(
+            partition.log.log_end_offset, ACKS_ONE, lambda error: self._local.run_soon(self._send)
+        )
 
     def _timer_fired(self) -> None:
         self._timer = None

@@ -50,6 +50,7 @@ class Housekeeping:
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: set[str] = set()
         self._checkpoint_lock = asyncio.Lock()
+        self._written_high_watermarks: Mapping[TopicPartition, int] | None = None
         self._closed = False
         # Apache Kafka flushes a rolled segment immediately. Here it is flushed before the recovery points are written.
         looks = [interval_ms for interval_ms in (flush_interval_ms, checkpoint_interval_ms) if interval_ms > 0]
@@ -57,6 +58,12 @@ class Housekeeping:
         self._every("checkpoints", checkpoint_interval_ms, self.write_checkpoints)
         self._every("start offsets", start_offset_checkpoint_interval_ms, self.write_start_offsets)
         self._every("producers", producer_expiration_check_ms, self._expire_producers)
+
+    def checkpoint_high_watermarks(self, interval_ms: int) -> None:
+        """From now on also write the high watermarks at this interval. Useful with replicas on other brokers: after a
+        crash, only the records below them are certainly committed."""
+        if not self._closed and "high watermarks" not in self._pending:
+            self._every("high watermarks", interval_ms, self.write_high_watermarks)
 
     async def close(self) -> None:
         """Start no more work, and wait for the work in progress."""
@@ -106,6 +113,16 @@ class Housekeeping:
         """Write the current recovery points and high watermarks."""
         async with self._checkpoint_lock:  # otherwise an older checkpoint could replace a newer one
             await self._write(self._log_manager.begin_checkpoints(self._high_watermarks(), log_start_offsets=False))
+
+    async def write_high_watermarks(self) -> None:
+        """Write the current high watermarks, if they have changed."""
+        async with self._checkpoint_lock:
+            current = self._high_watermarks()
+            if current != self._written_high_watermarks:
+                files = self._log_manager.begin_checkpoints(current, recovery_points=False, log_start_offsets=False)
+                await self._write(files)
+                # A truncation in the meantime discards what was written.
+                self._written_high_watermarks = current if files.is_in_place else None
 
     async def write_start_offsets(self) -> None:
         """Write the current log start offsets."""

@@ -12,8 +12,11 @@ from moldau.server.records.fetch_session import FetchSessionCache
 VERSION = 12  # by name
 
 
-def request(session_id: int = 0, epoch: int = -1, topics: Any = None, forgotten: Any = None) -> Any:
+def request(
+    session_id: int = 0, epoch: int = -1, topics: Any = None, forgotten: Any = None, replica_id: int = -1
+) -> Any:
     return FetchRequest(
+        replica_id=replica_id,
         session_id=session_id,
         session_epoch=epoch,
         topics=[
@@ -119,6 +122,35 @@ def test_a_larger_session_evicts_an_old_small_one(cache: Any) -> None:
         cache.open(request(session_id, 1), VERSION, later)
     assert cache.open(request(epoch=0, topics={"t": {0: 0}}), VERSION, later).session_id == 0
     assert cache.open(request(epoch=0, topics={"t": {0: 0, 1: 0}}), VERSION, later).session_id > 0
+
+
+def test_a_follower_evicts_a_new_and_larger_session_of_a_consumer(cache: Any) -> None:
+    sizes = (3, 2, 3)
+    ids = [
+        cache.open(request(epoch=0, topics={"t": dict.fromkeys(range(size), 0)}), VERSION, 0).session_id
+        for size in sizes
+    ]
+    assert cache.open(request(epoch=0, topics={"t": {0: 0}}, replica_id=2), VERSION, 1).session_id > 0
+    assert refused(cache, request(ids[1], 1), VERSION, 1) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert cache.get(ids[0]) is not None
+    assert cache.get(ids[2]) is not None
+
+
+def test_consumers_do_not_evict_followers_in_use(cache: Any) -> None:
+    ids = [cache.open(request(epoch=0, topics={"t": {0: 0}}, replica_id=2), VERSION, 0).session_id for _ in range(3)]
+    later = FetchSessionCache.EVICTION_MS + 1
+    for session_id in ids:
+        cache.open(request(session_id, 1, replica_id=2), VERSION, later)
+    assert cache.open(request(epoch=0, topics={"t": {0: 0, 1: 0}}), VERSION, later).session_id == 0
+    # Among each other, followers have the same rules as consumers.
+    assert cache.open(request(epoch=0, topics={"t": {0: 0}}, replica_id=3), VERSION, later).session_id == 0
+    assert cache.open(request(epoch=0, topics={"t": {0: 0, 1: 0}}, replica_id=3), VERSION, later).session_id > 0
+
+
+def test_consumers_evict_the_session_of_a_follower_that_has_gone(cache: Any) -> None:
+    for _ in range(3):
+        cache.open(request(epoch=0, topics={"t": {0: 0}}, replica_id=2), VERSION, 0)
+    assert cache.open(request(epoch=0, topics={"t": {0: 0}}), VERSION, FetchSessionCache.EVICTION_MS + 1).session_id > 0
 
 
 def test_the_epoch_wraps_around_to_one(cache: Any) -> None:

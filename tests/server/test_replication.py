@@ -114,6 +114,39 @@ def test_the_next_request_acknowledges_what_was_appended(followers: Followers) -
     assert positions(followers.request()[1]) == []
 
 
+def test_records_that_must_be_flushed_are_acknowledged_after_the_flush(followers: Followers) -> None:
+    wanted: list[Any] = []
+    partition = new_partition(request_flush=wanted.append, flush_messages=1)
+    followers.follow(partition)
+    followers.connect()
+    header, _ = followers.request()
+    followers.respond(header, records(0))
+    assert (partition.log.log_end_offset, partition.durable_offset) == (1, 0)
+    assert followers.peers[-1].requests() == []
+    followers.fetcher.wake()  # another partition has changed
+    followers.run()
+    assert followers.peers[-1].requests() == []
+    wanted.pop().flush(NOW)
+    followers.run()
+    assert positions(followers.request()[1]) == [(4, 1, 4)]
+
+
+def test_a_log_directory_that_fails_during_a_flush_does_not_stop_other_partitions(followers: Followers) -> None:
+    wanted: list[Any] = []
+    partition, other = new_partition(request_flush=wanted.append, flush_messages=1), new_partition()
+    other.index = 1
+    followers.follow(partition)
+    followers.follow(other)
+    followers.connect()
+    header, _ = followers.request()
+    followers.respond(header, records(0))
+    assert followers.peers[-1].requests() == []
+    partition.go_offline()
+    followers.fetcher.forget((TOPIC_ID, 0))
+    followers.run()
+    assert [each.partitions for each in followers.request()[1].forgotten_topics_data] == [[0]]
+
+
 def test_a_partition_of_a_later_leader_epoch_ignores_the_response_and_is_requested_again(followers: Followers) -> None:
     partition = new_partition()
     followers.follow(partition)
