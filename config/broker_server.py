@@ -307,15 +307,17 @@ SECTIONS: Final = (
         Setting(
             "unclean.leader.election.interval.ms", LONG, 300_000, at_least(1), MEDIUM,
             "Interval between checks for partitions that need an unclean election.",
-            internal=True,
+            internal=True, acted_on=True,
         ),
         Setting(
             "auto.leader.rebalance.enable", BOOLEAN, True, None, HIGH,
             "Whether leadership moves back to the preferred replicas automatically.",
+            acted_on=True,
         ),
         Setting(
             "leader.imbalance.check.interval.seconds", LONG, 300, at_least(1), HIGH,
             "Interval between checks of the distribution of leaders.",
+            acted_on=True,
         ),
         Setting(
             "num.replica.fetchers", INT, 1, at_least(1), HIGH,
@@ -349,6 +351,7 @@ SECTIONS: Final = (
         Setting(
             "replica.high.watermark.checkpoint.interval.ms", LONG, 5000, None, HIGH,
             "Interval between two writes of the high watermarks to disk.",
+            acted_on=True,
         ),
         Setting(
             "replica.socket.timeout.ms", INT, 30_000, None, HIGH,

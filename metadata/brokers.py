@@ -128,7 +128,7 @@ def unfence_broker(image: MetadataImage, broker_id: int, context: ControllerCont
         cordoned = BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker.epoch, cordoned_log_dirs=[])
         records.append(Versioned(cordoned, 3))
     leaderless = (partition for partition in _partitions(image) if partition[2].leader == NO_LEADER)
-    records += _elections(image, leaderless, context, joining=broker_id)
+    records += elections(image, leaderless, context, joining=broker_id)
     return records
 
 
@@ -160,7 +160,7 @@ def fail_directories(
     )
     remaining = [directory for directory in broker.directories if directory not in offline]
     record = BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=broker.epoch, log_dirs=remaining)
-    return [*_elections(image, affected, context, leaving=broker_id), Versioned(record, 2)]
+    return [*elections(image, affected, context, leaving=broker_id), Versioned(record, 2)]
 
 
 def unregister_broker(
@@ -307,7 +307,7 @@ def remove_from_partitions(
         if (broker_id in partition[2].isr or broker_id in partition[2].elr)
         and (elr_enabled or not _needs_no_election(partition[2]))
     )
-    return _elections(image, affected, context, leaving=broker_id, is_unclean=unclean)
+    return elections(image, affected, context, leaving=broker_id, is_unclean=unclean)
 
 
 def _needs_no_election(partition: PartitionRegistration) -> bool:
@@ -324,20 +324,26 @@ def _needs_no_election(partition: PartitionRegistration) -> bool:
     )
 
 
-def _elections(
+def elections(
     image: MetadataImage,
     partitions: Iterable[Partition],
     context: ControllerContext,
     *,
+    election: Election | None = None,
     joining: int | None = None,
     leaving: int | None = None,
     is_unclean: bool = False,
 ) -> list[Versioned]:
+    """Records of elections in these partitions, as far as their leaders or their in-sync sets change.
+
+    ``election``: which replicas may be elected; None: as the topic permits. ``joining``, ``leaving``: see `may_lead`.
+    ``is_unclean``: see `remove_from_partitions`.
+    """
     elr_enabled = bool(image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION))
     unclean: dict[str, bool] = {}
     records = []
     for topic, index, partition in partitions:
-        if topic.name not in unclean:
+        if election is None and topic.name not in unclean:
             unclean[topic.name] = unclean_election_enabled(image, topic.name, context)
         record = change_partition(
             partition,
@@ -345,7 +351,7 @@ def _elections(
             index,
             may_lead=may_lead(image, partition, joining=joining, leaving=leaving),
             metadata_version=image.metadata_version,
-            election=Election.UNCLEAN if unclean[topic.name] else Election.ONLINE,
+            election=election or (Election.UNCLEAN if unclean[topic.name] else Election.ONLINE),
             isr=tuple(replica for replica in partition.isr if replica != leaving),
             elr_enabled=elr_enabled,
             unclean_replicas=(leaving,) if is_unclean and leaving is not None else (),

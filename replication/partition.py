@@ -311,7 +311,7 @@ class Partition:
 
     @property
     def awaits_flush(self) -> bool:
-        """Whether records were appended that may not be acknowledged, to clients or to a leader, before a flush ends."""
+        """Whether records must not be acknowledged, to clients or to a leader, before a flush has ended."""
         awaited = self._awaited_flush
         return awaited is not None and awaited.durable_offset < self.log.log_end_offset and not self.offline
 

@@ -17,6 +17,7 @@ from ..metadata.controller import RemoteBrokers
 from ..metadata.observer_reads import Observers
 from ..metadata.sessions import LOOKS_PER_TIMEOUT, BrokerSessions
 from ..protocol.errors import ErrorCode, KafkaError
+from .periodic_elections import PeriodicElections
 
 if TYPE_CHECKING:
     from ..config.broker_config import BrokerConfig
@@ -112,6 +113,7 @@ class ControllerNode:
         self._fencing = False
         self._left: asyncio.Future[None] | None = None
         self._timer: Timer | None = None
+        self._elections = PeriodicElections(timers, slices, controller, metadata.controller.context, config)
 
     def start(self) -> None:
         """Begin the sessions of registered brokers. To be called before the first request."""
@@ -120,9 +122,11 @@ class ControllerNode:
         self._sessions.begin(controller.image.brokers.values(), self.timers.now_ms())
         self.metadata.subscribe(self._changed)
         self._look_later()
+        self._elections.start()
 
     def close(self) -> None:
-        """Stop looking for expired sessions, and complete the waiting fetches."""
+        """Stop looking for expired sessions and for elections, and complete the waiting fetches."""
+        self._elections.close()
         if self._timer is not None:
             self._timer.cancel()
         self._wake_fetches()

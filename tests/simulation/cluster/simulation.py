@@ -56,7 +56,15 @@ class Cluster:
         self.errors = ErrorLog()
         brokers = range(1, 1 + dice.choice((2, 2, 3)))
         is_durable = dice.random() < 0.6
+        # Without other replicas, a record is lost with its disk, and all that a broker leads waits for its return.
+        replicas = dice.choice((1, len(brokers), len(brokers)))
+        minimum = dice.choice((1, max(1, replicas - 1)))
         settings = {
+            "offsets.topic.replication.factor": str(replicas),
+            "transaction.state.log.replication.factor": str(replicas),
+            "transaction.state.log.min.isr": str(minimum),
+            "min.insync.replicas": str(minimum),
+            "leader.imbalance.check.interval.seconds": "10",
             "offsets.topic.num.partitions": "3",
             "transaction.state.log.num.partitions": "3",
             "log.flush.interval.messages": "1" if is_durable else str(2**63 - 1),
@@ -72,7 +80,7 @@ class Cluster:
             self._log,
             power_may_fail=is_durable,
         )
-        self.partitions = {partition: brokers[partition % len(brokers)] for partition in range(len(brokers) + 1)}
+        self.partitions = _replicas_of_partitions(list(brokers), replicas)
         self.workloads = self._new_workloads()
         self.world.on_iteration = self.invariants.check
         self.clients.on_response = self._responded
@@ -116,11 +124,20 @@ class Cluster:
         self.clients.is_ending = True
         self._await("all clients end", lambda: not self.clients.unfinished)
         self._await("all nodes serve again", lambda: all(node.serves for node in self.nodes.values()))
+        self._await("all replicas are in sync, and the first ones lead", self._is_balanced)
         self._await("all nodes agree", lambda: self.invariants.differences(self.nodes) is None)
         metadata = self.nodes[CONTROLLER].metadata
         assert metadata is not None
         for name, workload in self.workloads.items():
             self._do(f"{name} is checked", workload.check(metadata.image))
+
+    def _is_balanced(self) -> bool:
+        metadata = self.nodes[CONTROLLER].metadata
+        return metadata is not None and all(
+            set(partition.isr) == set(partition.replicas) and partition.leader == partition.replicas[0]
+            for topic in metadata.image.topics_by_id.values()
+            for partition in topic.partitions.values()
+        )
 
     # Steps
 
@@ -207,6 +224,15 @@ def without_collector() -> Iterator[None]:
         finally:
             logging.disable(logging.NOTSET)
             gc.enable()
+
+
+def _replicas_of_partitions(brokers: list[int], count: int) -> dict[int, tuple[int, ...]]:
+    """The replicas of each partition, the preferred leader first. There is one partition more than brokers."""
+    number = len(brokers)
+    return {
+        partition: tuple(brokers[(partition + each) % number] for each in range(count))
+        for partition in range(number + 1)
+    }
 
 
 def simulate(seed: int, seconds: float = SECONDS) -> Cluster:

@@ -6,7 +6,7 @@ the outcomes. `check` compares them with the healed cluster.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from moldau.protocol.errors import ErrorCode
@@ -54,11 +54,11 @@ class Workload(Protocol):
         """Compare the healed cluster with the outcomes. ``image`` is what all brokers have."""
 
 
-async def create_topic(client: Client, name: str, assignments: Mapping[int, int]) -> None:
-    """Create a topic whose partitions are on these brokers."""
+async def create_topic(client: Client, name: str, assignments: Mapping[int, Sequence[int]]) -> None:
+    """Create a topic whose partitions have replicas on these brokers."""
     assigned = [
-        CreatableReplicaAssignment(partition_index=partition, broker_ids=[broker])
-        for partition, broker in assignments.items()
+        CreatableReplicaAssignment(partition_index=partition, broker_ids=list(brokers))
+        for partition, brokers in assignments.items()
     ]
     topic = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=assigned)
     response = None
