@@ -312,7 +312,7 @@ def test_skipped_partitions_are_those_without_a_change(new_cluster: type[Cluster
         )
         image = cluster.image._replace(topics_by_id={topic.topic_id: topic._replace(partitions={0: partition})})
         affected = [(image.topics_by_id[topic.topic_id], 0, partition)] if 1 in isr or 1 in elr else []
-        looked_at = brokers._elections(image, affected, cluster.context, leaving=1)
+        looked_at = brokers.elections(image, affected, cluster.context, leaving=1)
         assert brokers.remove_from_partitions(image, 1, cluster.context) == looked_at
         if brokers._needs_no_election(partition):
             assert looked_at == []
