@@ -14,6 +14,8 @@ Times are milliseconds of one arbitrary clock. The leader's log is not accessed:
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 UNKNOWN_OFFSET = -1
 NO_BROKER_EPOCH = -1
 _NEVER = -(1 << 63)
@@ -22,11 +24,20 @@ _NEVER = -(1 << 63)
 class Follower:
     """The leader's knowledge of one follower."""
 
-    __slots__ = ("_fetched_ms", "_leader_end_offset", "broker_epoch", "caught_up_ms", "end_offset", "may_join")
+    __slots__ = (
+        "_fetched_ms",
+        "_leader_end_offset",
+        "broker_epoch",
+        "caught_up_ms",
+        "end_offset",
+        "log_start_offset",
+        "may_join",
+    )
 
     def __init__(self, caught_up_ms: int = _NEVER) -> None:
         self.end_offset = UNKNOWN_OFFSET
         """The follower has all records before this offset. Unknown until its first fetch in this leader epoch."""
+        self.log_start_offset = UNKNOWN_OFFSET
         self.caught_up_ms = caught_up_ms
         """The last time when the follower had all records of the leader."""
         self.broker_epoch = NO_BROKER_EPOCH
@@ -36,14 +47,15 @@ class Follower:
         self._fetched_ms = _NEVER
         self._leader_end_offset = UNKNOWN_OFFSET  # at the last fetch
 
-    def fetched(self, offset: int, leader_end_offset: int, now_ms: int) -> None:
-        """The follower fetches from ``offset`` on."""
+    def fetched(self, offset: int, leader_end_offset: int, now_ms: int, log_start_offset: int = UNKNOWN_OFFSET) -> None:
+        """The follower fetches from ``offset`` on. Its log begins at ``log_start_offset``."""
         if offset >= leader_end_offset:
             self.caught_up_ms = max(self.caught_up_ms, now_ms)
         elif offset >= self._leader_end_offset:
             # Under constant load a follower never reaches the end. It has reached the end at its last fetch.
             self.caught_up_ms = max(self.caught_up_ms, self._fetched_ms)
         self.end_offset = offset
+        self.log_start_offset = log_start_offset
         self._fetched_ms = now_ms
         self._leader_end_offset = leader_end_offset
 
@@ -99,15 +111,17 @@ class InSyncReplicas:
         now_ms: int,
         eligible: bool,
         broker_epoch: int = NO_BROKER_EPOCH,
+        log_start_offset: int = UNKNOWN_OFFSET,
     ) -> None:
         """A follower fetches from ``offset`` on. ``eligible``: the controller would permit it to join, because its
-        broker is registered with this ``broker_epoch``, and is neither fenced nor shutting down.
+        broker is registered with this ``broker_epoch``, and is neither fenced nor shutting down. ``log_start_offset``:
+        that of the follower.
 
         Raises:
             KeyError: this broker has no replica.
         """
         follower = self._followers[replica_id]
-        follower.fetched(offset, leader_end_offset, now_ms)
+        follower.fetched(offset, leader_end_offset, now_ms, log_start_offset)
         follower.broker_epoch = broker_epoch
         # A replica without the first records of the epoch may not have truncated its log yet.
         may_join = (
@@ -185,6 +199,11 @@ class InSyncReplicas:
         """The offset up to which all replicas that count have the records. The leader has them up to
         ``leader_offset``. `UNKNOWN_OFFSET` while a position is unknown."""
         return min([leader_offset, *[follower.end_offset for follower in self._counted]])
+
+    def low_watermark(self, log_start_offset: int, is_live: Callable[[int], bool]) -> int:
+        """The offset before which no live replica has records. The leader's log begins at ``log_start_offset``."""
+        starts = [follower.log_start_offset for replica_id, follower in self._followers.items() if is_live(replica_id)]
+        return min([log_start_offset, *starts])
 
     def follower(self, replica_id: int) -> Follower | None:
         """The state of a follower; None if this broker has no replica."""

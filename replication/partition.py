@@ -33,8 +33,8 @@ from ..log.partition_log import AppendInfo, FetchData, Log, WrittenAhead
 from ..log.producer_state import MARKER_BATCH_SIZE, CompletedTransaction, EndTransactionMarker
 from ..log.verification import Verification
 from ..protocol.errors import ErrorCode, KafkaError
-from .in_sync import NO_BROKER_EPOCH, InSyncReplicas
-from .uncommitted import AwaitedFlush, OnAcknowledged, UncommittedRecords
+from .in_sync import NO_BROKER_EPOCH, UNKNOWN_OFFSET, InSyncReplicas
+from .uncommitted import AwaitedFlush, OffsetWaiters, OnAcknowledged, UncommittedRecords
 from .waiters import Waiters
 
 ACKS_ALL = -1
@@ -56,6 +56,7 @@ class Partition:
     __slots__ = (
         "_awaited_flush",
         "_commits_later",
+        "_deletions",
         "_flushes_appends",
         "_is_writable",
         "_lacks_replicas",
@@ -110,6 +111,7 @@ class Partition:
         # `_derive` computes these four, so that appends need not.
         self._is_writable = self._lacks_replicas = self._flushes_appends = self._commits_later = False
         self._awaited_flush: AwaitedFlush | None = None
+        self._deletions: OffsetWaiters | None = None  # deletions of records that followers have not repeated yet
         self.in_sync: InSyncReplicas | None = None
         """The followers, while this broker leads and there are other replicas; otherwise None."""
         self.uncommitted: UncommittedRecords | None = None
@@ -283,10 +285,11 @@ class Partition:
         eligible: bool,
         current_leader_epoch: int = NO_LEADER_EPOCH,
         broker_epoch: int = NO_BROKER_EPOCH,
+        log_start_offset: int = UNKNOWN_OFFSET,
     ) -> None:
         """A follower fetches from ``offset`` on, so it has all records before it. ``eligible``: see
-        `InSyncReplicas.fetched`. ``broker_epoch``: that of the follower. After all positions of a request are updated,
-        call `advance_high_watermark`.
+        `InSyncReplicas.fetched`. ``broker_epoch``, ``log_start_offset``: those of the follower. After all positions of
+        a request are updated, call `advance_high_watermark` and `review_deletions`.
 
         Raises:
             KafkaError: as `check_follower`.
@@ -299,6 +302,7 @@ class Partition:
             high_watermark=self.high_watermark,
             now_ms=now_ms,
             eligible=eligible,
+            log_start_offset=log_start_offset,
         )
 
     # -- offsets -------------------------------------------------------------------------------------------------------
@@ -605,6 +609,9 @@ class Partition:
         )
         if self._awaited_flush is not None:
             self._awaited_flush.waiters.fail_all(error)
+        if self._deletions is not None:
+            deletions, self._deletions = self._deletions, None
+            deletions.fail_all(error)
         if self.uncommitted is not None:
             self.uncommitted.waiters.fail_all(error)
 
@@ -712,7 +719,8 @@ class Partition:
         return self.log.end_offset_for_epoch(leader_epoch)
 
     def delete_records_before(self, offset: int) -> int:
-        """Raise the log start offset (-1: to the high watermark). Returns the new low watermark.
+        """Raise the log start offset (-1: to the high watermark). Returns the offset that was meant. The followers
+        repeat it: see `low_watermark`.
 
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE, POLICY_VIOLATION (a topic that is only compacted), NOT_LEADER_OR_FOLLOWER.
@@ -732,7 +740,29 @@ class Partition:
             )
         self.log.delete_records_before(target)
         self._notify_changed()
-        return self.log.log_start_offset
+        return target
+
+    def low_watermark(self, is_live: Callable[[int], bool]) -> int:
+        """The offset before which no replica on a live broker has records. `UNKNOWN_OFFSET` while the log start offset
+        of a follower is unknown."""
+        start = self.log.log_start_offset
+        return start if self.in_sync is None else self.in_sync.low_watermark(start, is_live)
+
+    def when_deleted(self, offset: int, callback: OnAcknowledged) -> None:
+        """Call ``callback`` when the low watermark has reached ``offset``, which it has not yet. The call has an error
+        if this broker is no longer the leader."""
+        if self._deletions is None:
+            self._deletions = OffsetWaiters()
+        self._deletions.add(offset, callback)
+
+    def review_deletions(self, is_live: Callable[[int], bool]) -> None:
+        """Call the callbacks of `when_deleted` whose offset is reached. Must be called after any change that affects
+        the low watermark."""
+        deletions = self._deletions
+        if deletions is not None:
+            deletions.reach(self.low_watermark(is_live))
+            if deletions.is_empty:
+                self._deletions = None
 
     def go_offline(self) -> None:
         """The log directory has failed: reject all requests until the next startup."""

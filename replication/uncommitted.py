@@ -41,6 +41,11 @@ class OffsetWaiters:
         self._numbers += 1
         heappush(self._heap, (offset, self._numbers, callback))
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no callbacks."""
+        return not self._heap
+
     def reach(self, offset: int) -> None:
         """Call the callbacks that wait for ``offset`` or less, the lowest offset first."""
         due = []

@@ -142,7 +142,12 @@ def note_positions(broker: Broker, fetch: FetchContext) -> Sliced[None]:
             if not partition.log.log_start_offset <= wanted.fetch_offset <= partition.log.log_end_offset:
                 continue
             partition.follower_fetched(
-                replica_id, wanted.fetch_offset, now_ms=now_ms, eligible=eligible, broker_epoch=broker_epoch
+                replica_id,
+                wanted.fetch_offset,
+                now_ms=now_ms,
+                eligible=eligible,
+                broker_epoch=broker_epoch,
+                log_start_offset=wanted.log_start_offset,
             )
         except KafkaError:
             continue
@@ -151,6 +156,7 @@ def note_positions(broker: Broker, fetch: FetchContext) -> Sliced[None]:
             yield 0
     for partition in fetched:
         partition.advance_high_watermark()
+        partition.review_deletions(replication.is_live)
         if partition.in_sync is not None and partition.in_sync.may_expand:
             replication.in_sync_changes.expand(partition)
         yield 0

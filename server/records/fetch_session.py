@@ -43,6 +43,7 @@ class SessionPartition:
         "known_high_watermark",
         "known_log_start_offset",
         "last_fetched_epoch",
+        "log_start_offset",
         "max_bytes",
         "topic",
     )
@@ -60,6 +61,7 @@ class SessionPartition:
         self.max_bytes = request.partition_max_bytes
         self.current_leader_epoch = request.current_leader_epoch
         self.last_fetched_epoch = request.last_fetched_epoch
+        self.log_start_offset = request.log_start_offset  # of a follower
 
     def take_over(self, new: SessionPartition) -> None:
         """The same as `update`, with the session partition of a newer request."""
@@ -67,6 +69,7 @@ class SessionPartition:
         self.max_bytes = new.max_bytes
         self.current_leader_epoch = new.current_leader_epoch
         self.last_fetched_epoch = new.last_fetched_epoch
+        self.log_start_offset = new.log_start_offset
 
 
 Requested = dict[PartitionKey, SessionPartition]

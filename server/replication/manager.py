@@ -69,6 +69,7 @@ class Replication:
         if partition.in_sync is not None:
             self._led[key] = partition
             self.in_sync_changes.start()
+            partition.review_deletions(self.is_live)
         else:
             self._led.pop(key, None)
         if partition.leader_id in (-1, self._local.node_id) or partition.offline or self._closed:
@@ -105,6 +106,7 @@ class Replication:
                     for broker_id in inactive:
                         in_sync.exclude(broker_id)
                     partition.advance_high_watermark()
+                partition.review_deletions(self.is_live)
         changed = set(broker_ids)
         for (leader_id, _), fetcher in self._fetchers.items():
             if leader_id in changed:
@@ -132,6 +134,11 @@ class Replication:
         """Whether the controller would permit the broker with this epoch to be in an in-sync set."""
         broker = self._image().brokers.get(broker_id)
         return broker is not None and broker.is_active and broker_epoch in (-1, broker.epoch)
+
+    def is_live(self, broker_id: int) -> bool:
+        """Whether the broker is registered and not fenced."""
+        broker = self._image().brokers.get(broker_id)
+        return broker is not None and not broker.fenced
 
     def is_stale(self, broker_id: int, broker_epoch: int) -> bool:
         """Whether this is the epoch of an earlier life of the broker (KIP-903)."""

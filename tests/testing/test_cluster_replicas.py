@@ -10,6 +10,12 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
+from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
 from moldau.testing import Cluster
 from moldau.testing.wire import WireClient
@@ -123,3 +129,21 @@ def test_a_group_keeps_its_offsets_when_its_coordinator_dies(cluster: Cluster) -
     read = consumer.consume(2, timeout=60)
     assert [message.value() for message in read] == [b"record-2", b"record-3"]
     consumer.close()
+
+
+def delete_records(cluster: Cluster, offset: int, timeout_ms: int) -> tuple[int, int]:
+    """Ask the leader, broker 2. Returns the error code and the low watermark."""
+    wanted = DeleteRecordsPartition(partition_index=0, offset=offset)
+    topic = DeleteRecordsTopic(name="orders", partitions=[wanted])
+    with WireClient(cluster.broker(2).address) as wire:
+        response = wire.call(DeleteRecordsRequest(topics=[topic], timeout_ms=timeout_ms))
+    (result,) = response.topics[0].partitions
+    return result.error_code, result.low_watermark
+
+
+def test_records_are_deleted_when_all_followers_have_deleted_them(cluster: Cluster) -> None:
+    produce(cluster, *texts("record", 4))
+    cluster.cut(2, 3)
+    assert delete_records(cluster, 3, timeout_ms=10) == (ErrorCode.REQUEST_TIMED_OUT, 0)
+    cluster.heal()
+    assert delete_records(cluster, 3, timeout_ms=60_000) == (ErrorCode.NONE, 3)
