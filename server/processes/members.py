@@ -5,6 +5,9 @@ single server would have, with the metadata of the cluster, so a single server c
 have subdirectories of it: `brokers/2`, `brokers/3`, named by their `node.id`. So one directory, for example the volume
 of a container, contains the whole cluster.
 
+The topics of coordinators have three replicas, or as many as there are brokers, unless the configuration has other
+numbers. So groups and transactions survive the crash of a broker.
+
 The first broker listens on the configured addresses. The others listen on the following ports of the same hosts, or on
 free ones if a port is in use. The controller listens on a free port of the loopback interface, unless `listeners` has
 an address for it.
@@ -33,6 +36,9 @@ MAX_BROKERS: Final = 64
 
 _LOOPBACK: Final = "127.0.0.1"
 
+_REPLICAS: Final = 3
+"""The default of Apache Kafka for the topics of coordinators."""
+
 FreePort = Callable[[str, int], int]
 """See `FreePorts`."""
 
@@ -57,10 +63,11 @@ def plan(
     addresses = _addresses(config, count, free_port)
     controller = _controller(config, addresses, free_port)
     protocols = _protocols(config, controller)
+    replication = _replication(config, count)
     members = []
     for number, node_id in enumerate(range(first_id, first_id + count)):
         listeners = [str(listener) for listener in addresses[number]]
-        settings = {"node.id": str(node_id)}
+        settings = {"node.id": str(node_id), **replication}
         if number == 0:
             directories = tuple(paths)
             settings["process.roles"] = "broker,controller"
@@ -125,6 +132,20 @@ def _check(config: BrokerConfig, count: int) -> None:
                 "--brokers starts a cluster with its own controller, but controller.quorum.bootstrap.servers or "
                 "controller.quorum.voters names another one; remove one of them"
             )
+
+
+def _replication(config: BrokerConfig, count: int) -> dict[str, str]:
+    """Settings for the topics of coordinators that the configuration does not have: Apache Kafka's defaults, as far as
+    there are enough brokers. With two brokers, transactions continue when one of them does not run."""
+    if count == 1:
+        return {}
+    factor = min(count, _REPLICAS)
+    wanted = {
+        "offsets.topic.replication.factor": factor,
+        "transaction.state.log.replication.factor": factor,
+        "transaction.state.log.min.isr": factor - 1,
+    }
+    return {name: str(value) for name, value in wanted.items() if name not in config.static}
 
 
 def _addresses(config: BrokerConfig, count: int, free_port: FreePort) -> list[list[Listener]]:

@@ -19,6 +19,11 @@ from moldau.server.storage.opening import StorageError
 
 FREE = 40_000
 LISTENERS = "listeners=PLAINTEXT://127.0.0.1:9092"
+THREE_REPLICAS = {
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+}
 
 
 class Ports:
@@ -72,6 +77,7 @@ def test_the_first_broker_has_the_controller_and_the_others_join_it(files: Memor
             "process.roles": "broker,controller",
             "log.dirs": "/data",
             "listeners": f"PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:{FREE}",
+            **THREE_REPLICAS,
         },
     )
     assert second == Member(
@@ -83,9 +89,27 @@ def test_the_first_broker_has_the_controller_and_the_others_join_it(files: Memor
             "controller.quorum.bootstrap.servers": f"127.0.0.1:{FREE}",
             "log.dirs": "/data/brokers/2",
             "listeners": "PLAINTEXT://127.0.0.1:9093",
+            **THREE_REPLICAS,
         },
     )
     assert third.settings["listeners"] == "PLAINTEXT://127.0.0.1:9094"
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1, (None, None)), (2, ("2", "1")), (3, ("3", "2")), (5, ("3", "2"))])
+def test_the_replicas_of_coordinators_topics_depend_on_the_number_of_brokers(
+    files: MemoryFileSystem, count: int, expected: tuple[str | None, str | None]
+) -> None:
+    for member in members_of(files, count=count):
+        settings = member.settings
+        assert settings.get("offsets.topic.replication.factor") == expected[0]
+        assert settings.get("transaction.state.log.replication.factor") == expected[0]
+        assert settings.get("transaction.state.log.min.isr") == expected[1]
+
+
+def test_the_configuration_may_have_other_numbers_of_replicas(files: MemoryFileSystem) -> None:
+    for member in members_of(files, "offsets.topic.replication.factor=1"):
+        assert "offsets.topic.replication.factor" not in member.settings
+        assert member.settings["transaction.state.log.replication.factor"] == "3"
 
 
 def test_a_port_in_use_is_replaced_by_a_free_one(files: MemoryFileSystem) -> None:
