@@ -114,6 +114,7 @@ test-all-with-brokers: $(VENV)/.installed-test ## All compatibility tests agains
 test-kills: $(VENV)/.installed-test ## 200 rounds of `kill -9` while clients write; ten minutes each of brokers and controllers
 	@$(BIN)/python -m moldau.compat_tests.kill_rounds --rounds 200
 	@$(BIN)/python -m moldau.compat_tests.cluster_kills brokers
+	@$(BIN)/python -m moldau.compat_tests.cluster_kills replicas
 	@$(BIN)/python -m moldau.compat_tests.cluster_kills controllers
 
 .PHONY: test-conformance

@@ -2,9 +2,11 @@
 
     python -m moldau.compat_tests.cluster_kills controllers --seconds 600
     python -m moldau.compat_tests.cluster_kills brokers --seconds 600
+    python -m moldau.compat_tests.cluster_kills replicas --seconds 600
 
 ``controllers``: a broker of Moldau under three controllers of Apache Kafka, the active one of which is killed every 5 s
-and started again. ``brokers``: ``moldau serve --brokers 3``, one broker of which is killed every 10 s.
+and started again. ``brokers``: ``moldau serve --brokers 3``, one broker of which is killed every 10 s. ``replicas``:
+the same, but the clients' topics have three replicas, two of which must be in sync.
 
 The clients (`cluster_load`) are idempotent producers, each with its own partition, a transactional producer over
 several partitions, two groups of two consumers with either protocol, and one that creates topics and gets producer ids.
@@ -67,10 +69,21 @@ def distribution(values: Iterable[float]) -> str:
     return f"median {statistics.median(ordered):.2f} s, 90 % {most:.2f} s, longest {ordered[-1]:.2f} s"
 
 
-def _create_topics(address: str, leaders: dict[str, list[int]]) -> None:
-    """Topics whose partitions have these leaders."""
+def _create_topics(address: str, leaders: dict[str, list[int]], replicas: int = 1) -> None:
+    """Topics whose partitions have these leaders. All replicas but one must be in sync."""
     admin = AdminClient({"bootstrap.servers": address})
-    wanted = [NewTopic(name, len(ids), replica_assignment=[[each] for each in ids]) for name, ids in leaders.items()]
+    config = {"min.insync.replicas": str(max(1, replicas - 1))}
+    wanted = [
+        NewTopic(
+            name,
+            len(ids),
+            replica_assignment=[[(first - 1 + each) % BROKERS + 1 for each in range(replicas)] for first in ids]
+            if replicas > 1
+            else [[each] for each in ids],
+            config=config,
+        )
+        for name, ids in leaders.items()
+    ]
     for future in admin.create_topics(wanted).values():
         future.result(DEADLINE_S)
 
@@ -197,14 +210,24 @@ class _BrokerKills:
 
 
 def kill_brokers(seconds: float, interval_s: float, report: Report = lambda _line: None) -> Outcome:
-    """Kill each broker of three in turn, one every `interval_s`, at least one time each."""
+    """Kill each broker of three in turn, one every `interval_s`, at least one time each. Partitions have one replica,
+    except those of coordinators' topics."""
+    return _kill_each_broker(seconds, interval_s, report, replicas=1)
+
+
+def kill_replicas(seconds: float, interval_s: float, report: Report = lambda _line: None) -> Outcome:
+    """The same, with three replicas of each partition of the clients' topics."""
+    return _kill_each_broker(seconds, interval_s, report, replicas=BROKERS)
+
+
+def _kill_each_broker(seconds: float, interval_s: float, report: Report, *, replicas: int) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="cluster-kills-") as name:
         folder = Path(name)
         served = ServedBrokers(folder, "--brokers", str(BROKERS))
         try:
             address = ",".join(served.addresses)
             topics = {f"on-{broker}": [broker] for broker in range(1, BROKERS + 1)}
-            _create_topics(address, {**topics, "transactions": [1, 2, 3]})
+            _create_topics(address, {**topics, "transactions": [1, 2, 3]}, replicas)
             load = Load(address, list(topics), BROKERS)
             load.start()
             load.wait_for_progress()
@@ -226,7 +249,7 @@ def kill_brokers(seconds: float, interval_s: float, report: Report = lambda _lin
         outages = kills.outages
         lines = [
             f"{count} kills of brokers in {took:.0f} s",
-            "a killed broker's partition was acknowledged again after: "
+            f"a killed broker's partition ({replicas} replicas) was acknowledged again after: "
             + distribution(outage.seconds for each in outages.values() for outage in each),
             "less the time that the new process waited for a core: " + distribution(kills.without_waiting),
             f"of broker 1, which has the controller: {distribution(outage.seconds for outage in outages[1])}",
@@ -239,7 +262,11 @@ def kill_brokers(seconds: float, interval_s: float, report: Report = lambda _lin
         return Outcome(count, lines, _problems(served.log(), directories))
 
 
-_MODES = {"controllers": (kill_controllers, 5.0), "brokers": (kill_brokers, 10.0)}
+_MODES = {
+    "controllers": (kill_controllers, 5.0),
+    "brokers": (kill_brokers, 10.0),
+    "replicas": (kill_replicas, 10.0),
+}
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
@@ -249,7 +276,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
     )
     parser.add_argument("killed", choices=_MODES)
     parser.add_argument("--seconds", type=float, default=600)
-    parser.add_argument("--interval", type=float, help="seconds between kills (controllers: 5, brokers: 10)")
+    parser.add_argument("--interval", type=float, help="seconds between kills (controllers: 5, otherwise 10)")
     options = parser.parse_args(None if arguments is None else list(arguments))
     run, interval_s = _MODES[options.killed]
     try:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from moldau.compat_tests.cluster_kills import Outcome, kill_brokers, kill_controllers
+from moldau.compat_tests.cluster_kills import Outcome, kill_brokers, kill_controllers, kill_replicas
 from moldau.compat_tests.cluster_load import Group, TopicCreator, is_retriable
 from moldau.compat_tests.kill_rounds import WrongError
 from moldau.testing.requirements import require_kafka_jars
@@ -26,7 +26,7 @@ def own_servers(request: pytest.FixtureRequest) -> None:
 @pytest.mark.parametrize(
     "seconds", [pytest.param(0, marks=pytest.mark.full), pytest.param(120, marks=pytest.mark.extended)]
 )
-@pytest.mark.parametrize("kill", [kill_brokers, kill_controllers])
+@pytest.mark.parametrize("kill", [kill_brokers, kill_replicas, kill_controllers])
 def test_clients_lose_nothing(kill: Callable[[float, float], Outcome], seconds: float) -> None:
     """With 0 seconds: each of three brokers once, or one controller."""
     if kill is kill_controllers:
