@@ -322,31 +322,37 @@ SECTIONS: Final = (
         Setting(
             "num.replica.fetchers", INT, 1, at_least(1), HIGH,
             "Number of fetchers per source broker.",
-            update=CLUSTER_WIDE,
+            acted_on=True, update=CLUSTER_WIDE,
         ),
         Setting(
             "replica.lag.time.max.ms", LONG, 30_000, None, HIGH,
             "Maximum lag time of a follower before it is removed from the in-sync replicas.",
+            acted_on=True,
         ),
         Setting(
             "replica.fetch.min.bytes", INT, 1, None, HIGH,
             "Minimum bytes of the response to a follower's fetch.",
+            acted_on=True,
         ),
         Setting(
             "replica.fetch.max.bytes", INT, 1_048_576, at_least(0), MEDIUM,
             "Maximum bytes per partition of a follower's fetch.",
+            acted_on=True,
         ),
         Setting(
             "replica.fetch.response.max.bytes", INT, 10_485_760, at_least(0), MEDIUM,
             "Maximum bytes of a follower's fetch.",
+            acted_on=True,
         ),
         Setting(
             "replica.fetch.wait.max.ms", INT, 500, None, HIGH,
             "Maximum time that a follower's fetch waits for data.",
+            acted_on=True,
         ),
         Setting(
             "replica.fetch.backoff.ms", INT, 1000, at_least(0), MEDIUM,
             "Time that a follower waits after an error of a partition.",
+            acted_on=True,
         ),
         Setting(
             "replica.high.watermark.checkpoint.interval.ms", LONG, 5000, None, HIGH,
@@ -356,6 +362,7 @@ SECTIONS: Final = (
         Setting(
             "replica.socket.timeout.ms", INT, 30_000, None, HIGH,
             "Timeout of a follower's request to the leader.",
+            acted_on=True,
         ),
         Setting(
             "replica.socket.receive.buffer.bytes", INT, 65_536, None, HIGH,
@@ -363,7 +370,10 @@ SECTIONS: Final = (
         ),
         Setting(
             "replica.selector.class", STRING, None, None, MEDIUM,
-            "Java class that picks the replica a consumer should read from. Not loaded.",
+            "The replica from which consumers should read: org.apache.kafka.common.replica.RackAwareReplicaSelector is "
+            "a follower in their rack, org.apache.kafka.common.replica.LeaderSelector is the leader. Other classes are "
+            "rejected.",
+            acted_on=True,
         ),
         Setting(
             "controller.socket.timeout.ms", INT, 30_000, None, MEDIUM,

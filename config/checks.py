@@ -27,6 +27,11 @@ _MORE_THAN_BYTES: Final = 1 << 20
 
 _SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
+_REPLICA_SELECTORS: Final = (
+    "org.apache.kafka.common.replica.LeaderSelector",
+    "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+)
+
 _CODECS: Final = 5
 """None, gzip, snappy, lz4 and zstd."""
 
@@ -109,6 +114,9 @@ def _conflicts(config: BrokerConfig) -> Iterator[ConfigError]:
     if 0 < queued < largest:
         rule = f"Value must be at least socket.request.max.bytes ({largest}), or -1 for no limit"
         yield _invalid(config, "queued.max.request.bytes", rule)
+    if config.optional_str("replica.selector.class") not in (None, "", *_REPLICA_SELECTORS):
+        rule = f"Moldau loads no Java classes; supported are {' and '.join(_REPLICA_SELECTORS)}"
+        yield _invalid(config, "replica.selector.class", rule)
     yield from _role_conflicts(config)
     if config.str("authorizer.class.name"):
         rule = "Moldau has no authorization yet, so every client would have full access"

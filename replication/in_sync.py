@@ -205,6 +205,11 @@ class InSyncReplicas:
         starts = [follower.log_start_offset for replica_id, follower in self._followers.items() if is_live(replica_id)]
         return min([log_start_offset, *starts])
 
+    @property
+    def in_sync_followers(self) -> dict[int, Follower]:
+        """The followers in the committed ISR."""
+        return {replica_id: follower for replica_id, follower in self._followers.items() if replica_id in self.isr}
+
     def follower(self, replica_id: int) -> Follower | None:
         """The state of a follower; None if this broker has no replica."""
         return self._followers.get(replica_id)

@@ -106,6 +106,7 @@ class Cluster:
     ``config``: Kafka broker settings of all brokers, over those of :class:`Broker`. The internal topics have one
     partition per broker.
     ``data_dir``: keep the data here, also for later clusters; by default in a temporary directory that is removed.
+    ``racks``: the `broker.rack` of each broker.
     ``session_timeout``: after how many seconds without a heartbeat the controller fences a broker, so that its
     partitions have no leader. Kafka's default is 9; with a short one, a busy machine may fence brokers that work.
     ``timeout_s``: how long a start, a stop or a wait may take before :class:`BrokerError`.
@@ -117,6 +118,7 @@ class Cluster:
         *,
         config: Mapping[str, ConfigValue] | None = None,
         data_dir: str | os.PathLike[str] | None = None,
+        racks: Sequence[str] | None = None,
         session_timeout: float = 9.0,
         timeout_s: float = _TIMEOUT_S,
     ) -> None:
@@ -141,6 +143,8 @@ class Cluster:
         merged = load(overrides=["listeners=PLAINTEXT://127.0.0.1:0", *texts])
         self._ports = FreePorts()
         members = plan(merged, [path], brokers, RealFileSystem(), self._ports)
+        for member, rack in zip(members, racks or (), strict=racks is not None):
+            member.settings["broker.rack"] = rack
         format_members(merged, members, RealFileSystem())
         self._brokers = {member.node_id: ClusterBroker(member, settings, timeout_s, self._host) for member in members}
         self._cuts: set[frozenset[int]] = set()

@@ -11,7 +11,9 @@
   consumer skips. A waiting fetch is not woken by records of an open transaction, but by its end.
 - If finding the records (index, headers of batches) would wait for the disk, the request is pending until a thread has
   read that data ahead.
-- Since version 11, consumers also read from followers, up to the high watermark that the follower knows (KIP-392).
+- Since version 11, consumers also read from followers, up to the high watermark that the follower knows (KIP-392). A
+  consumer in another rack gets the id of a follower in its rack instead of records, with the `replica.selector.class`
+  for racks.
 - Followers (with a replica id) read up to the log end. Their request acknowledges the records before its offsets, which
   may move high watermarks, before anything is read (`note_positions`). They are woken by appends.
 """
@@ -36,6 +38,7 @@ from ...protocol.messages.fetch import (
 )
 from ...protocol.steps import completed
 from ...replication.partition import ISOLATION_LEVELS, ISOLATION_READ_COMMITTED, Partition
+from ...replication.read_replica import THIS_BROKER
 from ..concurrency.slices import release
 from ..context import DEFERRED, Deferred
 from ..records.fetch_session import FetchContext, PartitionKey, SessionPartition, TopicKey, requested_in_steps
@@ -262,7 +265,7 @@ class _Read:
         return self.complete or self._fetch.limits.max_wait_ms <= 0 or not self._fetch.partitions
 
     def _read(self, partitions: Iterable[SessionPartition], wait: bool) -> None:
-        _, _, _, isolation_level, replica_id, replica_epoch = self._fetch.limits
+        _, _, _, isolation_level, replica_id, replica_epoch, rack = self._fetch.limits
         is_follower = replica_id >= 0
         reads_followers = self._context.api_version >= FOLLOWERS_SINCE_VERSION
         is_stale = is_follower and self._broker.replication.is_stale(replica_id, replica_epoch)
@@ -285,6 +288,11 @@ class _Read:
                     partition.check_leader(wanted.current_leader_epoch, or_follower=reads_followers)
                 else:
                     partition.check_leader(or_follower=reads_followers)
+                if rack and partition.in_sync is not None and not is_follower:
+                    preferred = self._broker.replication.preferred_read_replica(partition, wanted.fetch_offset, rack)
+                    if preferred != THIS_BROKER:
+                        self._redirect(wanted, partition, preferred)
+                        continue
                 if wanted.last_fetched_epoch >= 0:
                     diverging = partition.diverging_epoch(wanted.fetch_offset, wanted.last_fetched_epoch)
                 if diverging is None:
@@ -339,6 +347,20 @@ class _Read:
                 assert partition.replica_waiters is not None
                 self.replica_waiters.append(partition.replica_waiters)
         self.size = size
+
+    def _redirect(self, wanted: SessionPartition, partition: Partition, preferred: int) -> None:
+        """The consumer should read from this follower: the response has no records, and does not wait for any."""
+        self.complete = True
+        data = PartitionData(
+            partition_index=wanted.index,
+            high_watermark=partition.high_watermark,
+            last_stable_offset=partition.last_stable_offset,
+            log_start_offset=partition.log.log_start_offset,
+            aborted_transactions=None,
+            preferred_read_replica=preferred,
+            records=b"",
+        )
+        self.results.append((wanted, data))
 
     def _error(self, wanted: SessionPartition, partition: Partition | None, code: ErrorCode) -> PartitionData:
         data = PartitionData(
@@ -438,6 +460,7 @@ class _Read:
             or data.high_watermark != wanted.known_high_watermark
             or data.log_start_offset != wanted.known_log_start_offset
             or data.diverging_epoch.end_offset >= 0
+            or data.preferred_read_replica >= 0
         )
         # After an error, the next result is always sent to the client.
         wanted.known_high_watermark = data.high_watermark if data.error_code == 0 else -1

@@ -123,6 +123,8 @@ class Limits(NamedTuple):
     """The broker id of a follower; -1 for consumers."""
     replica_epoch: int
     """The broker epoch of a follower (KIP-903); -1 if it is unknown."""
+    rack: str
+    """The rack of a consumer (KIP-392); empty if it is unknown."""
 
 
 _limits = lru_cache(maxsize=64)(Limits)
@@ -149,6 +151,7 @@ class FetchContext:
             request.isolation_level,
             _replica_id(request),
             request.replica_state.replica_epoch,
+            request.rack_id,
         )
         self.partitions = partitions  # for a session: read lazily, so that later updates count
         self.session = session

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...protocol.errors import KafkaError
 from ...replication.following import Following
+from ...replication.read_replica import RACK_AWARE, THIS_BROKER, preferred_read_replica
 from .fetcher import Fetcher, FetcherSettings, Local
 from .in_sync_changes import InSyncChanges
 
@@ -47,6 +48,7 @@ class Replication:
         self._image = image
         self._settings = FetcherSettings.of(config)
         self._fetchers_per_leader = config.int("num.replica.fetchers")
+        self._selects_by_rack = config.optional_str("replica.selector.class") == RACK_AWARE
         self._fetchers: dict[tuple[int, int], Fetcher] = {}  # by leader and number
         self._followed: dict[Key, Fetcher] = {}
         self._led: dict[Key, Partition] = {}
@@ -144,6 +146,18 @@ class Replication:
         """Whether this is the epoch of an earlier life of the broker (KIP-903)."""
         broker = self._image().brokers.get(broker_id)
         return broker is not None and 0 <= broker_epoch < broker.epoch
+
+    def preferred_read_replica(self, partition: Partition, offset: int, rack: str) -> int:
+        """The broker from which a consumer in this rack should read a partition that is led here: see `read_replica`;
+        `THIS_BROKER` if it should read here."""
+        in_sync = partition.in_sync
+        if in_sync is None or not self._selects_by_rack or self._rack_of(self._local.node_id) == rack:
+            return THIS_BROKER
+        return preferred_read_replica(in_sync.in_sync_followers, offset, rack, self._rack_of)
+
+    def _rack_of(self, broker_id: int) -> str | None:
+        broker = self._image().brokers.get(broker_id)
+        return None if broker is None or broker.fenced else broker.rack
 
     def close(self) -> None:
         """Stop all fetchers."""

@@ -41,6 +41,7 @@ LOWEST_VERSION = 7
 _LOWEST_FLEXIBLE_VERSION = 12
 _LOWEST_TOPIC_ID_VERSION = 13
 _LOWEST_LEADER_EPOCH_VERSION = 9
+_LOWEST_FOLLOWER_VERSION = 11
 _LOWEST_TAGGED_REPLICA_VERSION = 15
 
 # The maximum number of entries in a row that are created and never used. Then the client's requests are assumed to be
@@ -124,9 +125,13 @@ class FetchFastPath:
         if partition is None:
             return None
         request = entry.request
+        if request.rack_id and partition.in_sync is not None:
+            return None  # a follower in this rack may be preferred
         max_bytes = min(request.max_bytes, self._max_bytes())
         try:
-            partition.check_leader(requested.current_leader_epoch)
+            partition.check_leader(
+                requested.current_leader_epoch, or_follower=route.version >= _LOWEST_FOLLOWER_VERSION
+            )
             fetched = partition.read(
                 offset,
                 max(0, min(requested.partition_max_bytes, max_bytes)),

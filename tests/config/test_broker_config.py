@@ -232,6 +232,7 @@ def test_every_invalid_value_is_reported_with_its_rule_and_origin() -> None:
         ({"group_coordinator_rebalance_protocols": "consumer"}, "the classic protocol cannot be disabled"),
         ({"group_consumer_assignors": "uniform,mine"}, "unknown assignor mine; available: uniform, range"),
         ({"log_cleaner_dedupe_buffer_size": "1048576"}, "more than 1048576"),
+        ({"replica_selector_class": "com.example.Selector"}, "RackAwareReplicaSelector"),
         ({"log_cleaner_dedupe_buffer_size": "4194304", "log_cleaner_threads": "4"}, "more than 4194304"),
         ({"log_cleaner_min_compaction_lag_ms": "5", "log_cleaner_max_compaction_lag_ms": "4"}, "(4)"),
         ({"node_id": "1", "broker_id": "2"}, "node.id is 1"),
