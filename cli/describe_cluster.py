@@ -9,6 +9,7 @@ from collections import Counter
 from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
 from ..protocol.api import ApiKey
 from ..protocol.messages.api_versions import ApiVersionsResponse
@@ -18,7 +19,9 @@ from ..protocol.messages.describe_quorum import DescribeQuorumRequest, Partition
 from ..protocol.messages.metadata import MetadataRequest
 from .client import bootstrap_option
 from .cluster import Cluster, cluster
+from .drain_broker import command as drain
 from .output import print_json, print_table
+from .suggestions import CommandGroup
 
 _METADATA_VERSION: Final = "metadata.version"
 
@@ -36,10 +39,16 @@ _BROKER: Final = 4
 _FENCED_SINCE: Final = 2
 
 
-@click.command("cluster", short_help="Show id, version, controller, features and brokers.")
+@click.group(
+    "cluster",
+    cls=CommandGroup,
+    invoke_without_command=True,
+    short_help="Show id, version, controller, features and brokers; drain a broker.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 @bootstrap_option
-def command(as_json: bool, bootstrap_server: str) -> None:
+@click.pass_context
+def command(context: click.Context, as_json: bool, bootstrap_server: str) -> None:
     """Show the id, version, controller, features and brokers of a cluster.
 
     For each broker: how many partitions it leads, and how many records of the metadata log it lacks.
@@ -48,13 +57,22 @@ def command(as_json: bool, bootstrap_server: str) -> None:
     Examples:
       moldau cluster
       moldau cluster --json --bootstrap-server kafka.example:9092
+      moldau cluster drain 3 --dry-run
     """
+    if context.invoked_subcommand is not None:
+        given = [name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+        if given:
+            raise click.UsageError(f"Options of {context.invoked_subcommand} must follow its name.", context)
+        return
     with cluster(bootstrap_server) as servers:
         described = describe(servers)
     if as_json:
         print_json(described)
     else:
         show(described)
+
+
+command.add_command(drain)
 
 
 def describe(servers: Cluster) -> dict[str, Any]:
