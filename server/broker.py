@@ -62,6 +62,9 @@ FILE_JOBS = 8
 class Broker:
     """The parts of a broker that handlers use."""
 
+    has_own_configs = True
+    """Whether only the configs of this broker, and of all brokers together, can be changed here."""
+
     def __init__(
         self,
         config: BrokerConfig,

@@ -71,6 +71,9 @@ class Routes(Protocol):
 class ControllerNode:
     """See the module docstring."""
 
+    has_own_configs = False
+    """See `Broker`: the broker that forwards a request has checked its name."""
+
     def __init__(
         self,
         config: BrokerConfig,

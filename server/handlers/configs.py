@@ -185,7 +185,7 @@ def _altered(broker: Broker, context: RequestContext, request: ConfigsRequest) -
         return broker.controller.request(valid, context.api_version, context.origin())
 
     own = ("", str(broker.node_id))
-    for resource in request.resources:
+    for resource in request.resources if broker.has_own_configs else ():
         if resource.resource_type == BROKER_RESOURCE and resource.resource_name not in own:
             return (yield from forward_checked(broker.metadata.image, broker.metadata.context, request, forward))
         yield 0

@@ -9,7 +9,9 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from moldau.testing import BrokerError, Cluster
+from moldau.testing.config_requests import BROKER, DELETE, SET, alter
 from moldau.testing.waiting import wait_until
+from moldau.testing.wire import WireClient
 
 # A broker that does not respond is fenced after this time. A busy machine may fence others, too, for a moment: tests
 # wait for leaders.
@@ -128,6 +130,15 @@ def test_a_group_finds_its_offsets_after_a_crash_of_all_brokers(cluster: Cluster
     cluster.start_all()
     assert consumer.committed(TopicPartition("orders", 0)) == 1
     consumer.close()
+
+
+def test_configs_of_a_broker_are_changed_at_that_broker(cluster: Cluster) -> None:
+    for broker_id in cluster.broker_ids:
+        with WireClient(cluster.broker(broker_id).address) as wire:
+            assert alter(wire, BROKER, str(broker_id), ("log.cleaner.threads", SET, "2")) == "NONE"
+            assert alter(wire, BROKER, str(broker_id), ("log.cleaner.threads", DELETE, None)) == "NONE"
+            other = broker_id % 3 + 1
+            assert alter(wire, BROKER, str(other), ("log.cleaner.threads", SET, "2")) == "INVALID_REQUEST"
 
 
 def test_what_does_not_exist_is_named(cluster: Cluster) -> None:
