@@ -63,7 +63,10 @@ def replicas(run: Run, cluster: Cluster) -> list[list[int]]:
 def test_a_drained_broker_has_no_partitions(run: Run, cluster: Cluster) -> None:
     address = cluster.broker(1).address
     shown = run("cluster", "drain", "3", "--dry-run", "--json", "-b", address).json()
-    assert [(each["partition"], each["from"], each["to"]) for each in shown] == [(0, [3, 1], [2, 1]), (1, [1, 3], [1, 2])]
+    assert [(each["partition"], each["from"], each["to"]) for each in shown] == [
+        (0, [3, 1], [2, 1]),
+        (1, [1, 3], [1, 2]),
+    ]
     assert replicas(run, cluster) == [[3, 1], [1, 3], [2, 1]]
     drained = run("cluster", "drain", "3", "-b", address)
     assert (drained.code, drained.err) == (0, "")
