@@ -51,12 +51,12 @@ _DYNAMIC_ONLY: Final = (
     Setting(
         "leader.replication.throttled.rate", LONG, LONG_MAX, at_least(0), MEDIUM,
         "Maximum bytes per second that a leader sends to throttled followers.",
-        update=CLUSTER_WIDE,
+        update=CLUSTER_WIDE, acted_on=True,
     ),
     Setting(
         "follower.replication.throttled.rate", LONG, LONG_MAX, at_least(0), MEDIUM,
         "Maximum bytes per second that throttled followers copy.",
-        update=CLUSTER_WIDE,
+        update=CLUSTER_WIDE, acted_on=True,
     ),
     Setting(
         "replica.alter.log.dirs.io.max.bytes.per.second", LONG, LONG_MAX, at_least(0), MEDIUM,

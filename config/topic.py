@@ -106,6 +106,7 @@ _TABLE: Final = (
     Setting(
         "follower.replication.throttled.replicas", LIST, (), ThrottledReplicas(), MEDIUM,
         "Replicas whose followers copy at the throttled rate: `partition:broker` entries, or `*` for all of them.",
+        acted_on=True,
     ),
     Setting(
         "index.interval.bytes", INT, 4096, at_least(0), MEDIUM,
@@ -122,6 +123,7 @@ _TABLE: Final = (
     Setting(
         "leader.replication.throttled.replicas", LIST, (), ThrottledReplicas(), MEDIUM,
         "Replicas whose leaders send at the throttled rate: `partition:broker` entries, or `*` for all of them.",
+        acted_on=True,
     ),
     Setting(
         "local.retention.bytes", LONG, -2, at_least(-2), MEDIUM,

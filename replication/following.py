@@ -59,7 +59,16 @@ _STOPPING: Final = frozenset({ErrorCode.KAFKA_STORAGE_ERROR})
 class Following:
     """A partition and the leader that it follows in one leader epoch."""
 
-    __slots__ = ("_failures", "_resume_ms", "leader_epoch", "leader_id", "partition", "problem", "stopped")
+    __slots__ = (
+        "_failures",
+        "_resume_ms",
+        "is_caught_up",
+        "leader_epoch",
+        "leader_id",
+        "partition",
+        "problem",
+        "stopped",
+    )
 
     def __init__(self, partition: Partition, wall_ms: int) -> None:
         """Raises KAFKA_STORAGE_ERROR if the log cannot be truncated."""
@@ -69,6 +78,8 @@ class Following:
         self.problem: str | None = None
         """Why the latest response brought no progress; None if it did."""
         self.stopped = False
+        self.is_caught_up = False
+        """Whether this log had everything below the leader's high watermark after the latest response."""
         self._failures = 0
         self._resume_ms: int | None = None
         log = partition.log
@@ -123,6 +134,7 @@ class Following:
                     log_start_offset=data.log_start_offset,
                     now_ms=wall_ms,
                 )
+                self.is_caught_up = self.partition.log.log_end_offset >= data.high_watermark
         except KafkaError as error:
             return self._rejected(error, now_ms=now_ms, max_pause_ms=max_pause_ms)
         self._succeeded()

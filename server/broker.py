@@ -254,8 +254,11 @@ class Broker:
         if self._replication is None:
             from .replication.fetcher import Local
             from .replication.manager import Replication
+            from .replication.throttling import Throttling
 
             metadata = self.metadata
+            throttling = Throttling(self.node_id, lambda: metadata.image, self.timers.now_ms)
+            throttling.update_config(self.config)
             self._replication = Replication(
                 Local(
                     node_id=self.node_id,
@@ -265,6 +268,7 @@ class Broker:
                     timers=self.timers,
                     now_ms=self.now_ms,
                     run_soon=self.run_soon,
+                    throttling=throttling,
                 ),
                 self.peers.brokers,
                 self.controller,
@@ -324,6 +328,8 @@ class Broker:
         self.verifications.update_config(config)
         self.log_cleaner.update_settings(CleanerSettings.of(config))
         self.coordinators.update_config(config)
+        if self._replication is not None:
+            self._replication.throttling.update_config(config)
 
     async def close(self) -> None:
         """Stop the background work. The owner of the logs and of the metadata closes those."""

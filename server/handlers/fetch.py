@@ -203,6 +203,7 @@ class _Read:
         "_context",
         "_fetch",
         "_leaders",
+        "_throttled_bytes",
         "cold",
         "complete",
         "max_bytes",
@@ -229,6 +230,7 @@ class _Read:
         self.replica_waiters: list[Waiters] = []
         """For a follower: those of `waits_for`."""
         self._leaders: set[int] = set()
+        self._throttled_bytes = 0  # of replicas with a throttle
 
     def run(self, *, wait: bool) -> None:
         """Read every partition within the limits of the request. Without ``wait``, check `cold` afterwards."""
@@ -295,7 +297,9 @@ class _Read:
                         continue
                 if wanted.last_fetched_epoch >= 0:
                     diverging = partition.diverging_epoch(wanted.fetch_offset, wanted.last_fetched_epoch)
-                if diverging is None:
+                if is_follower and self._broker.replication.throttling.withholds(partition, replica_id):
+                    records: FileRange | bytes = b""
+                elif diverging is None:
                     max_bytes = max(0, min(wanted.max_bytes, remaining))
                     if is_follower:
                         fetched = partition.read_as_leader(
@@ -309,7 +313,7 @@ class _Read:
                             min_one_batch=size == 0,
                             wait=wait,
                         )
-                    records: FileRange | bytes = fetched.records if fetched.records is not None else b""
+                    records = fetched.records if fetched.records is not None else b""
                     aborted = fetched.aborted_transactions
                 else:
                     records = b""
@@ -346,6 +350,8 @@ class _Read:
             if is_follower:
                 assert partition.replica_waiters is not None
                 self.replica_waiters.append(partition.replica_waiters)
+                if length and self._broker.replication.throttling.counts(partition):
+                    self._throttled_bytes += length
         self.size = size
 
     def _redirect(self, wanted: SessionPartition, partition: Partition, preferred: int) -> None:
@@ -444,6 +450,8 @@ class _Read:
 
     def _complete_response(self, response: FetchResponse, with_records: list[PartitionKey]) -> None:
         fetch = self._fetch
+        if self._throttled_bytes:
+            self._broker.replication.throttling.sent(self._throttled_bytes)
         if fetch.session is not None and with_records and len(fetch.partitions) > 1:
             fetch.session.move_to_end(with_records)
         for leader_id in self._leaders:

@@ -29,8 +29,12 @@ if TYPE_CHECKING:
     from ..concurrency.slices import Sliced, Slices
     from ..concurrency.timers import Timer, TimerWheel
     from ..network.links import Link, Outgoing
+    from .throttling import Throttling
 
 logger = logging.getLogger(__name__)
+
+_THROTTLED_MS: Final = 50
+"""How long a partition that is not fetched because of a throttle waits before the throttle is looked at again."""
 
 _LATEST: Final = -1
 _EARLIEST: Final = -2
@@ -85,6 +89,7 @@ class Local(NamedTuple):
     timers: TimerWheel
     now_ms: Clock
     run_soon: Callable[[Callable[[], None]], None]
+    throttling: Throttling
 
 
 class Fetcher:
@@ -151,9 +156,14 @@ class Fetcher:
         resume_ms: int | None = None
         for key, following in self._following.items():
             if following.is_due(now_ms):
-                if following.partition.awaits_flush:
-                    self._send_when_durable(following.partition)
+                partition = following.partition
+                if partition.awaits_flush:
+                    self._send_when_durable(partition)
                     return
+                if self._local.throttling.delays(partition, is_caught_up=following.is_caught_up):
+                    throttled_ms = now_ms + _THROTTLED_MS
+                    resume_ms = throttled_ms if resume_ms is None else min(resume_ms, throttled_ms)
+                    continue
                 wanted[key] = following.position
             elif following.resume_ms is not None:
                 resume_ms = following.resume_ms if resume_ms is None else min(resume_ms, following.resume_ms)
@@ -271,6 +281,8 @@ class Fetcher:
                     if following is None or position is None:
                         continue  # forgotten meanwhile
                     step = self._handle(following, position, data)
+                    if data.records:
+                        self._local.throttling.received(following.partition, len(data.records))
                     data.records = None
                     self._take(key, following, step)
                     if step is Next.FIND_OFFSET:

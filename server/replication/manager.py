@@ -44,6 +44,7 @@ class Replication:
         config: BrokerConfig,
     ) -> None:
         self._local = local
+        self.throttling = local.throttling
         self._links = links
         self._image = image
         self._settings = FetcherSettings.of(config)

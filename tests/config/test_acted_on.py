@@ -44,7 +44,12 @@ def acted_on_topic_settings() -> set[str]:
 def test_topic_settings_that_act_are_the_ones_that_are_read() -> None:
     fields = set(LogConfig._fields)
     of_the_log = {name for name in topic.SETTINGS if name.replace(".", "_") in fields}
-    elsewhere = {"min.insync.replicas", "unclean.leader.election.enable"}
+    elsewhere = {
+        "follower.replication.throttled.replicas",
+        "leader.replication.throttled.replicas",
+        "min.insync.replicas",
+        "unclean.leader.election.enable",
+    }
     assert elsewhere <= names_in_code()
     in_config = {"internal.segment.bytes", "remote.storage.enable"}
     assert acted_on_topic_settings() == of_the_log | elsewhere | in_config

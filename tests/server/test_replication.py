@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from moldau.config.sources import StaticValue, load
 from moldau.protocol.api import ApiKey
 from moldau.protocol.errors import ErrorCode, KafkaError
 from moldau.protocol.messages.alter_partition import (
@@ -30,6 +31,7 @@ from moldau.server.concurrency.slices import Sliced, SlicedFuture, Slices
 from moldau.server.network.links import LinkSettings
 from moldau.server.replication.fetcher import Fetcher, FetcherSettings, Local, fetch_version
 from moldau.server.replication.in_sync_changes import InSyncChanges
+from moldau.server.replication.throttling import Throttling
 
 from ..replication.partitions import NOW, TOPIC_ID, append, follow, lead, new_partition
 from ..replication.test_following import from_leader
@@ -39,6 +41,7 @@ SETTINGS = FetcherSettings(
     max_wait_ms=500, min_bytes=1, max_bytes=10_000, partition_max_bytes=5000, max_pause_ms=1000, timeout_ms=30_000
 )
 MAX_LAG_MS = 30_000
+LISTENERS = "listeners=PLAINTEXT://127.0.0.1:9092"
 
 
 class Followers(SteppedLinks):
@@ -51,8 +54,16 @@ class Followers(SteppedLinks):
         self.link = self.links.open(PEER, "broker-1-fetcher-0", LinkSettings())
         self.is_registered = True
         self.slices = Slices(self._callbacks.append)
-        local = Local(1, lambda: 51, lambda: 30, self.slices, self.timers, lambda: NOW, self._callbacks.append)
+        self.throttling = Throttling(1, lambda: self, self.timers.now_ms)  # type: ignore[arg-type, return-value]
+        self.configs: dict[str, str] = {}
+        local = Local(
+            1, lambda: 51, lambda: 30, self.slices, self.timers, lambda: NOW, self._callbacks.append, self.throttling
+        )
         self.fetcher = Fetcher(2, lambda: self.link if self.is_registered else None, local, SETTINGS)
+
+    def topic_configs(self, _topic: str) -> dict[str, str]:
+        """See `MetadataImage`."""
+        return self.configs
 
     def follow(self, partition: Partition, leader_epoch: int = 4) -> None:
         assert follow(partition, leader_epoch, partition_epoch=leader_epoch)
@@ -272,6 +283,49 @@ def test_a_closed_fetcher_sends_nothing(followers: Followers) -> None:
 @pytest.mark.parametrize(("level", "version"), [(30, 18), (27, 18), (26, 17), (20, 16), (12, 15), (9, 14), (7, 13)])
 def test_the_version_of_fetch_depends_on_the_metadata_version(level: int, version: int) -> None:
     assert fetch_version(level) == version
+
+
+def limit(followers: Followers, bytes_per_second: int) -> None:
+    """The rate of this broker as follower. The replica of partition 0 is throttled."""
+    followers.configs["follower.replication.throttled.replicas"] = "0:1,3:2"
+    followers.throttling.update_config(
+        load(overrides=[LISTENERS]).with_static(
+            {"follower.replication.throttled.rate": StaticValue(str(bytes_per_second), "test")}
+        )
+    )
+
+
+def test_a_replica_above_the_rate_is_not_fetched_until_the_rate_has_decreased(followers: Followers) -> None:
+    partition = new_partition()
+    limit(followers, 10)
+    followers.follow(partition)
+    followers.connect()
+    header, _ = followers.request()
+    followers.respond(header, records(0, high_watermark=5))
+    followers.advance(1000)
+    assert followers.peers[-1].requests() == []  # more than 10 B were received in a second
+    followers.advance(12_000)
+    assert positions(followers.request()[1]) == [(4, 1, 4)]
+
+
+def test_a_replica_above_the_rate_is_fetched_when_the_rate_rises(followers: Followers) -> None:
+    limit(followers, 10)
+    followers.follow(new_partition())
+    followers.connect()
+    header, _ = followers.request()
+    followers.respond(header, records(0, high_watermark=5))
+    limit(followers, 1_000_000)
+    followers.advance(100)
+    assert positions(followers.request()[1]) == [(4, 1, 4)]
+
+
+def test_a_replica_that_is_caught_up_is_fetched_at_any_rate(followers: Followers) -> None:
+    limit(followers, 10)
+    followers.follow(new_partition())
+    followers.connect()
+    header, _ = followers.request()
+    followers.respond(header, records(0, high_watermark=1))
+    assert positions(followers.request()[1]) == [(4, 1, 4)]
 
 
 # -- in-sync sets ------------------------------------------------------------------------------------------------------

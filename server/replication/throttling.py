@@ -1,0 +1,74 @@
+"""The two throttles of this broker, with their settings: see `moldau.replication.throttles`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from ...replication.throttles import Throttle, is_throttled
+
+if TYPE_CHECKING:
+    from ...config.broker_config import BrokerConfig
+    from ...metadata.image import MetadataImage
+    from ...replication.partition import Partition
+
+_LEADER_REPLICAS: Final = "leader.replication.throttled.replicas"
+_FOLLOWER_REPLICAS: Final = "follower.replication.throttled.replicas"
+
+
+class Throttling:
+    """See the module docstring."""
+
+    def __init__(self, node_id: int, image: Callable[[], MetadataImage], now_ms: Callable[[], int]) -> None:
+        """``now_ms``: a monotonic clock."""
+        self._node_id = node_id
+        self._image = image
+        self._now_ms = now_ms
+        self._sending = Throttle()
+        self._fetching = Throttle()
+
+    def update_config(self, config: BrokerConfig) -> None:
+        """Apply the rates, which can change at any time."""
+        self._sending.bytes_per_second = config.int("leader.replication.throttled.rate")
+        self._fetching.bytes_per_second = config.int("follower.replication.throttled.rate")
+
+    # As leader
+
+    def withholds(self, partition: Partition, replica_id: int) -> bool:
+        """Whether a follower gets no records of this partition now."""
+        sending = self._sending
+        return (
+            sending.is_limited
+            and replica_id not in partition.isr
+            and self._is_throttled(partition, _LEADER_REPLICAS)
+            and sending.is_exceeded(self._now_ms())
+        )
+
+    def counts(self, partition: Partition) -> bool:
+        """Whether the bytes that are sent to followers of this partition count."""
+        return self._sending.is_limited and self._is_throttled(partition, _LEADER_REPLICAS)
+
+    def sent(self, size: int) -> None:
+        """This many bytes that count were sent."""
+        self._sending.record(size, self._now_ms())
+
+    # As follower
+
+    def delays(self, partition: Partition, *, is_caught_up: bool) -> bool:
+        """Whether this partition is not to be fetched now."""
+        fetching = self._fetching
+        return (
+            fetching.is_limited
+            and not is_caught_up
+            and self._is_throttled(partition, _FOLLOWER_REPLICAS)
+            and fetching.is_exceeded(self._now_ms())
+        )
+
+    def received(self, partition: Partition, size: int) -> None:
+        """This many bytes of the partition were fetched."""
+        if self._fetching.is_limited and self._is_throttled(partition, _FOLLOWER_REPLICAS):
+            self._fetching.record(size, self._now_ms())
+
+    def _is_throttled(self, partition: Partition, setting: str) -> bool:
+        replicas = self._image().topic_configs(partition.topic).get(setting)
+        return is_throttled(replicas, partition.index, self._node_id)
