@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from .broker import Broker, ConfigValue, config_text
 from .server_host import CAN_FORK, ServerHost
@@ -31,6 +31,7 @@ from .waiting import wait_until
 if TYPE_CHECKING:
     from ..server.processes.members import Member
 
+_T = TypeVar("_T")
 _TIMEOUT_S = 60.0
 
 
@@ -203,11 +204,7 @@ class Cluster:
             return leader if broker_id in (None, leader) else None
 
         wanted = "a leader" if broker_id is None else f"broker {broker_id} as leader"
-        seconds = self._timeout_s if timeout is None else timeout
-        try:
-            return wait_until(known, f"{topic}-{partition} has {wanted}", seconds=seconds, retry=OSError)
-        except TimeoutError as error:
-            raise BrokerError(str(error)) from error
+        return self._wait_until(known, f"{topic}-{partition} has {wanted}", timeout)
 
     def await_isr(self, topic: str, partition: int, broker_ids: set[int], timeout: float | None = None) -> None:
         """Return when exactly these brokers are the in-sync replicas of the partition, as all brokers that respond
@@ -217,16 +214,11 @@ class Cluster:
 
         Raises :class:`BrokerError` after ``timeout`` seconds.
         """
-        wait_seconds = self._timeout_s if timeout is None else timeout
-        try:
-            wait_until(
-                lambda: all(self._isr_seen_by(broker, topic, partition) == broker_ids for broker in self._responding()),
-                f"{broker_ids} are the in-sync replicas of {topic}-{partition}",
-                seconds=wait_seconds,
-                retry=OSError,
-            )
-        except TimeoutError as error:
-            raise BrokerError(str(error)) from error
+        self._wait_until(
+            lambda: all(self._isr_seen_by(broker, topic, partition) == broker_ids for broker in self._responding()),
+            f"{broker_ids} are the in-sync replicas of {topic}-{partition}",
+            timeout,
+        )
 
     def create_topic(
         self,
@@ -269,8 +261,10 @@ class Cluster:
         if result.error_code:
             raise KafkaError(ErrorCode(result.error_code), f"creating {topic}: {result.error_message}")
         count = leaders if isinstance(leaders, int) else len(leaders)
-        for partition in range(count):
-            self.await_leader(topic, partition)
+        self._wait_until(
+            lambda: all(len(self._leaders_seen_by(broker, topic)) == count for broker in self._responding()),
+            f"all brokers know the leaders of {topic}",
+        )
 
     # -- failures --
 
@@ -374,6 +368,12 @@ class Cluster:
 
     # -- internals --
 
+    def _wait_until(self, condition: Callable[[], _T | None], what: str, timeout: float | None = None) -> _T:
+        try:
+            return wait_until(condition, what, seconds=self._timeout_s if timeout is None else timeout, retry=OSError)
+        except TimeoutError as error:
+            raise BrokerError(str(error)) from error
+
     def _responding(self) -> list[ClusterBroker]:
         found = [broker for broker in self._brokers.values() if broker.responds]
         if not found:
@@ -385,12 +385,15 @@ class Cluster:
         return self._leader_seen_by(self._responding()[0], topic, partition)
 
     def _leader_seen_by(self, broker: ClusterBroker, topic: str, partition: int) -> int | None:
+        return self._leaders_seen_by(broker, topic).get(partition)
+
+    def _leaders_seen_by(self, broker: ClusterBroker, topic: str) -> dict[int, int]:
+        """The leaders of the partitions that have one."""
         from ..protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
         (found,) = self._call(broker, request).topics
-        leaders = {each.partition_index: each.leader_id for each in found.partitions}
-        return leaders[partition] if leaders.get(partition, -1) >= 0 else None
+        return {each.partition_index: each.leader_id for each in found.partitions if each.leader_id >= 0}
 
     def _isr_seen_by(self, broker: ClusterBroker, topic: str, partition: int) -> set[int]:
         from ..protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
