@@ -62,7 +62,7 @@ class _Ending:
     def __init__(self, hosted: HostedRuntime[TransactionShard], markers: Markers) -> None:
         self.hosted = hosted
         self.markers = markers
-        self.missing: list[tuple[str, int]] = list(markers.partitions)
+        self.missing: list[tuple[str, int]] = sorted(markers.partitions)  # the order is reproducible
         self.attempts = 0
         self.fenced = False
 
