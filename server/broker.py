@@ -7,6 +7,7 @@ and removes partitions when the records of the metadata log are committed.
 from __future__ import annotations
 
 import asyncio
+import logging
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from ..metadata.broker_metadata import BrokerMetadata
     from ..protocol.errors import ErrorCode
     from ..replication.replicas import TopicKey
+    from .authorizer import Authorizer
     from .concurrency.background import Background
     from .concurrency.slices import Sliced
     from .concurrency.timers import TimerWheel
@@ -52,6 +54,8 @@ if TYPE_CHECKING:
     from .network.links import Links
     from .network.read_ahead import ReadAhead
     from .storage.opening import Storage
+
+logger = logging.getLogger(__name__)
 
 # Maximum number of concurrent jobs in threads: for codecs, which compute, and for the file I/O of periodic work.
 CODECS = 2
@@ -193,6 +197,7 @@ class Broker:
             threads=threads if isinstance(threads, int) and threads > 0 else len(self.log_manager.directories),
             bytes_per_second=lambda: self.config.int("replica.alter.log.dirs.io.max.bytes.per.second"),
         )
+        self.authorizer = self._new_authorizer(config)
         self.publisher = MetadataPublisher(
             self.metadata,
             self.replicas,
@@ -275,6 +280,22 @@ class Broker:
     def _create_topic(self, name: str) -> Sliced[ErrorCode | None]:
         errors = yield from self.create_missing_topics([name], None)
         return errors.get(name)
+
+    def _new_authorizer(self, config: BrokerConfig) -> Authorizer | None:
+        """Created before the publisher: a change of the ACLs is in effect first."""
+        if not config.str("authorizer.class.name"):
+            if self.metadata.image.access_control_entries:
+                logger.warning(
+                    "The metadata has ACLs, but authorizer.class.name is not set: every client may do everything"
+                )
+            return None
+        from .authorizer import Authorizer, settings_of  # a broker without ACLs does not need them
+        from .network.peer_log import PeerLog
+
+        peer_log = PeerLog(logging.getLogger("kafka.authorizer.logger"), self.timers, self.loop.time)
+        authorizer = Authorizer(settings_of(config), lambda: self.metadata.image, peer_log.log)
+        self.metadata.subscribe(authorizer.apply)
+        return authorizer
 
     def load(self) -> None:
         """Serve every partition of the metadata. Called at startup."""
