@@ -17,6 +17,7 @@ _MODULES: Final = {
     "transactions": "transactions",
     "configs": "configs",
     "users": "users",
+    "acls": "acls",
     "cluster": "describe_cluster",
     "format": "format_directories",
     "log": "log",
