@@ -54,12 +54,12 @@ test: $(VENV)/.installed-test ## Every package, every client, Spark: at most 15 
 	@$(call each,lint types test-suite)
 
 .PHONY: test-rest
-test-rest: $(VENV)/.installed-test ## What CI runs after `make test`: repeated tests, other Pythons, the wheel
-	@$(call each,test-repeats test-pythons)
+test-rest: $(VENV)/.installed-test ## What CI runs after `make test`: repeated tests, three brokers, other Pythons, the wheel
+	@$(call each,test-repeats test-brokers test-pythons)
 
 .PHONY: test-full
 test-full: $(VENV)/.installed-test ## Everything: these two, all Pythons, kills of Spark and its other versions, long rounds of kills, the calibration (hours)
-	@$(call each,test test-rest test-quick-everywhere test-extended test-kills test-conformance test-sparks)
+	@$(call each,test test-rest test-quick-everywhere test-extended test-kills test-all-with-brokers test-conformance test-sparks)
 
 .PHONY: lint
 lint: $(VENV)/.installed-test ## Style, formatting, import directions
@@ -102,9 +102,19 @@ test-repeats: $(VENV)/.installed-test pyspark ## The tests that are marked `full
 test-extended: $(VENV)/.installed-test pyspark ## The tests that are marked `extended`: Spark is killed again and again
 	@$(BIN)/pytest -q -m extended $(PYTEST_ARGS)
 
+.PHONY: test-brokers
+test-brokers: $(VENV)/.installed-test ## The scenarios of two clients, against three brokers
+	@$(BIN)/pytest -q -m "not slow" --brokers 3 compat_tests/test_confluent_kafka.py compat_tests/test_kafka_python.py $(PYTEST_ARGS)
+
+.PHONY: test-all-with-brokers
+test-all-with-brokers: $(VENV)/.installed-test ## All compatibility tests against three brokers
+	@$(BIN)/pytest -q -m "not extended" --brokers 3 compat_tests $(PYTEST_ARGS)
+
 .PHONY: test-kills
-test-kills: $(VENV)/.installed-test ## 200 rounds of `kill -9` while clients write
+test-kills: $(VENV)/.installed-test ## 200 rounds of `kill -9` while clients write; ten minutes each of brokers and controllers
 	@$(BIN)/python -m moldau.compat_tests.kill_rounds --rounds 200
+	@$(BIN)/python -m moldau.compat_tests.cluster_kills brokers
+	@$(BIN)/python -m moldau.compat_tests.cluster_kills controllers
 
 .PHONY: test-conformance
 test-conformance: $(VENV)/.installed-test ## The conformance suite three times on Moldau and Apache Kafka 4.3.1 and 3.9.1, also with busy cores

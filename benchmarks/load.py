@@ -17,6 +17,7 @@ from ..protocol.api import request_header_version
 from ..protocol.codec import encode
 from ..protocol.messages.headers import RequestHeader
 from ..protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ..protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from ..protocol.records import Record, build_batch, read_batch_header
 from ..protocol.schema import Request
 from ..testing.builders import fetch_request, produce_request
@@ -142,6 +143,24 @@ def check_end_offset(server: Server, topic: str, expected: int) -> None:
     (found,) = end_offsets(server, topic)
     if found != expected:
         raise RuntimeError(f"{expected} records were produced to {topic}, and it has {found}")
+
+
+def end_offsets_of_leaders(server: Server, topic: str, partitions: int) -> list[int]:
+    """The end offset of each partition, from its leader."""
+    with WireClient(server.bootstrap_servers) as wire:
+        known = wire.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False))
+    addresses = {broker.node_id: f"{broker.host}:{broker.port}" for broker in known.brokers}
+    leaders = {each.partition_index: each.leader_id for each in known.topics[0].partitions}
+    found = []
+    for partition in range(partitions):
+        wanted = ListOffsetsPartition(partition_index=partition, timestamp=-1)
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[wanted])])
+        with WireClient(addresses[leaders[partition]]) as wire:
+            (answer,) = wire.call(request, 4).topics[0].partitions
+        if answer.error_code != 0:
+            raise RuntimeError(f"{topic}-{partition}: error {answer.error_code}")
+        found.append(int(answer.offset))
+    return found
 
 
 def end_offsets(server: Server, topic: str, partitions: int = 1, *, committed: bool = False) -> list[int]:

@@ -35,7 +35,9 @@ _PAUSE_SECONDS = 0.05
 class StartServer(Protocol):
     """Creates and starts a server of one subject."""
 
-    def __call__(self, directory: Path, config: Mapping[str, str], data_dir: Path | None) -> MeasuredServer: ...
+    def __call__(
+        self, directory: Path, config: Mapping[str, str], data_dir: Path | None, brokers: int
+    ) -> MeasuredServer: ...
 
 
 class Measurement:
@@ -83,10 +85,12 @@ class Measurement:
         create_topic(self.server, name, partitions=partitions, config=config or {})
         return name
 
-    def start_server(self, *, config: Mapping[str, str] | None = None, data_dir: Path | None = None) -> Server:
+    def start_server(
+        self, *, config: Mapping[str, str] | None = None, data_dir: Path | None = None, brokers: int = 1
+    ) -> Server:
         directory = self._directory / f"server-{next(self._numbers)}"
         directory.mkdir()
-        server = self._start_server(directory, config or {}, data_dir)
+        server = self._start_server(directory, config or {}, data_dir, brokers)
         self._resources.callback(server.close)
         return server
 

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from ..protocol.messages.api_versions import ApiVersionsRequest
+from ..protocol.messages.metadata import MetadataRequest
 from ..testing.wire import WireClient
 
 _LIBC = ctypes.CDLL(None)
@@ -28,6 +29,11 @@ def cpu_seconds(pid: int) -> float:
     if error:
         raise ProcessLookupError(error, f"no CPU clock of process {pid}")
     return time.clock_gettime(clock.value)
+
+
+def children(pid: int) -> list[int]:
+    """The processes that the main thread of a process has started and that are running."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def resident_bytes(pid: int) -> int:
@@ -54,6 +60,19 @@ def exit_reason(pid: int) -> str | None:
     if ended is None:
         return None
     return f"exit code {ended.si_status}" if ended.si_code == os.CLD_EXITED else f"signal {ended.si_status}"
+
+
+def wait_for_brokers(address: str, pid: int, brokers: int, *, timeout_s: float) -> None:
+    """Return when the cluster of a server that responds has this many brokers. See `wait_for_answer`."""
+    deadline = time.monotonic() + timeout_s
+    with WireClient(address, timeout_s=timeout_s) as wire:
+        while len(wire.call(MetadataRequest(topics=[])).brokers) < brokers:
+            how = exit_reason(pid)
+            if how is not None:
+                raise ConnectionError(f"the server at {address} exited before all brokers were running ({how})")
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the cluster at {address} has not had {brokers} brokers within {timeout_s:g} s")
+            time.sleep(_ASK_AGAIN_SECONDS)
 
 
 def wait_for_answer(address: str, pid: int, *, timeout_s: float) -> None:

@@ -89,10 +89,13 @@ class Bench(Protocol):
         name
         that its server accepts."""
 
-    def start_server(self, *, config: Mapping[str, str] | None = None, data_dir: Path | None = None) -> Server:
+    def start_server(
+        self, *, config: Mapping[str, str] | None = None, data_dir: Path | None = None, brokers: int = 1
+    ) -> Server:
         """For rows with ``own_server``: a running server of the row's subject, on a new or a given data directory;
         stopped
-        and removed after the measurement. ``config`` has Kafka's names, which both servers accept."""
+        and removed after the measurement. ``config`` has Kafka's names, which both servers accept. ``brokers`` > 1:
+        processes of Moldau, which are one server here."""
 
     def program(self, name: str) -> list[str]:
         """The command of a program: ``load`` (from load.c; compiled once), a Java class of ``benchmarks/java`` (with

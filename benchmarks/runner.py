@@ -51,7 +51,7 @@ class NewServer(Protocol):
     """Creates a server without starting it."""
 
     def __call__(
-        self, subject: Subject, directory: Path, config: Mapping[str, str], data_dir: Path | None
+        self, subject: Subject, directory: Path, config: Mapping[str, str], data_dir: Path | None, brokers: int = 1
     ) -> MeasuredServer: ...
 
 
@@ -195,8 +195,8 @@ class _RowRun:
         return numbers
 
     def _measurement(self, subject: Subject, server: Server | None, scale: float) -> Measurement:
-        def start(directory: Path, config: Mapping[str, str], data_dir: Path | None) -> MeasuredServer:
-            made = self.machinery.new_server(subject, directory, config, data_dir)
+        def start(directory: Path, config: Mapping[str, str], data_dir: Path | None, brokers: int) -> MeasuredServer:
+            made = self.machinery.new_server(subject, directory, config, data_dir, brokers)
             try:
                 made.start()
             except BaseException:

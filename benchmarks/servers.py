@@ -102,8 +102,7 @@ class MoldauServer:
         self._end(signal.SIGKILL)
         command = [sys.executable, "-m", "moldau", "serve", "--listen", self.bootstrap_servers]
         command += ["--data-dir", str(self._data_dir)]
-        for name, value in self._config.items():
-            command += ["--set", f"{name}={value}"]
+        command += self._options()
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 command,
@@ -136,6 +135,9 @@ class MoldauServer:
     def resident_bytes(self) -> int:
         return processes.resident_bytes(self.pid)
 
+    def _options(self) -> list[str]:
+        return [word for name, value in self._config.items() for word in ("--set", f"{name}={value}")]
+
     @property
     def _log(self) -> Path:
         return self._directory / "moldau.log"
@@ -156,6 +158,33 @@ class MoldauServer:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+class MoldauBrokers(MoldauServer):
+    """``moldau serve --brokers N``: the process that starts the brokers, with the CPU time and memory of them all."""
+
+    def __init__(
+        self, brokers: int, directory: Path, *, config: Mapping[str, str], data_dir: Path | None = None
+    ) -> None:
+        super().__init__(directory, config=config, data_dir=data_dir)
+        self._brokers = brokers
+
+    def start(self) -> None:
+        super().start()
+        try:
+            processes.wait_for_brokers(self.bootstrap_servers, self.pid, self._brokers, timeout_s=_START_SECONDS)
+        except (ConnectionError, TimeoutError) as error:
+            self._end(signal.SIGKILL)
+            raise RuntimeError(f"Moldau did not start: {error}\n{_tail(self._log)}") from error
+
+    def cpu_seconds(self) -> float:
+        return sum(processes.cpu_seconds(pid) for pid in (self.pid, *processes.children(self.pid)))
+
+    def resident_bytes(self) -> int:
+        return sum(processes.resident_bytes(pid) for pid in (self.pid, *processes.children(self.pid)))
+
+    def _options(self) -> list[str]:
+        return [*super()._options(), "--brokers", str(self._brokers)]
 
 
 class ApacheServer:

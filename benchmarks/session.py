@@ -22,6 +22,7 @@ from .servers import (
     ApacheServer,
     GuardedCeilingServer,
     MeasuredServer,
+    MoldauBrokers,
     MoldauServer,
 )
 
@@ -252,11 +253,13 @@ class _Servers:
     """Moldau's settings."""
 
     def __call__(
-        self, subject: Subject, directory: Path, config: Mapping[str, str], data_dir: Path | None
+        self, subject: Subject, directory: Path, config: Mapping[str, str], data_dir: Path | None, brokers: int = 1
     ) -> MeasuredServer:
         merged = {**self.extra, **config}
         match subject:
             case Subject.MOLDAU:
+                if brokers > 1:
+                    return MoldauBrokers(brokers, directory, config={**merged, **self.moldau}, data_dir=data_dir)
                 return MoldauServer(directory, config={**merged, **self.moldau}, data_dir=data_dir)
             case Subject.APACHE:
                 return ApacheServer(directory, config=merged, data_dir=data_dir)

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from itertools import count
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -35,6 +36,54 @@ from moldau.testing.requirements import require_kafka_jars
 # Clients log what the tests provoke, thousands of lines of it.
 for _client in ("kafka", "aiokafka"):
     logging.getLogger(_client).setLevel(logging.CRITICAL)
+
+# Why a module does not run with --brokers.
+_ONE_CONNECTION = "its requests go to one broker, which leads all partitions and coordinates all groups"
+_OWN_SERVERS = "it starts its own servers, whichever is under test"
+_COMPARISON = "it compares responses with those of one broker of Apache Kafka"
+_CONFORMANCE = "the conformance suite has its own test of clusters"
+ONE_BROKER = {
+    "test_cluster_kills": _OWN_SERVERS,
+    "test_conformance": _CONFORMANCE,
+    "test_conformance_client": _OWN_SERVERS,
+    "test_conformance_clusters": _OWN_SERVERS,
+    "test_conformance_crash": _CONFORMANCE,
+    "test_conformance_reports": _OWN_SERVERS,
+    "test_conformance_secured": _OWN_SERVERS,
+    "test_conformance_security": _OWN_SERVERS,
+    "test_directories": _OWN_SERVERS,
+    "test_directories_exchange": _OWN_SERVERS,
+    "test_directories_kinds": _OWN_SERVERS,
+    "test_groups_admin": _ONE_CONNECTION,
+    "test_groups_classic": _ONE_CONNECTION,
+    "test_groups_command": _COMPARISON,
+    "test_groups_consumer": _ONE_CONNECTION,
+    "test_groups_migration": _ONE_CONNECTION,
+    "test_groups_offsets": _ONE_CONNECTION,
+    "test_kill_rounds": _OWN_SERVERS,
+    "test_log_dirs": "it sets the log directories of one broker",
+    "test_log_verify": _OWN_SERVERS,
+    "test_retention": _ONE_CONNECTION,
+    "test_transactions_directories": _OWN_SERVERS,
+    "test_transactions_same_answers": _COMPARISON,
+    "test_transactions_wire": _ONE_CONNECTION,
+    "test_transactions_wire_expiry": _ONE_CONNECTION,
+    "test_transactions_wire_restart": _ONE_CONNECTION,
+    "test_transactions_wire_version_1": _ONE_CONNECTION,
+    "test_wire_bad_bytes": _ONE_CONNECTION,
+    "test_wire_configs": _ONE_CONNECTION,
+    "test_wire_features": _ONE_CONNECTION,
+    "test_wire_metadata": _ONE_CONNECTION,
+}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("brokers") > 1:
+        for item in items:
+            reason = ONE_BROKER.get(item.path.stem) if item.path.parent == Path(__file__).parent else None
+            if reason is not None:
+                item.add_marker(pytest.mark.skip(f"one broker: {reason}"))
+
 
 OpenClient = Callable[[str], Client]
 MakeTopic = Callable[..., str]

@@ -37,8 +37,8 @@ from moldau.testing import topic_requests as w
 from moldau.testing.clients.commands import member_command
 from moldau.testing.clients.group_member import Options
 from moldau.testing.group_requests import committed
+from moldau.testing.routed_wire import RoutedWire
 from moldau.testing.waiting import wait_until
-from moldau.testing.wire import WireClient
 
 DEADLINE_SECONDS = 45.0
 
@@ -292,7 +292,7 @@ class Group:
             resource = AlterConfigsResource(
                 resource_type=_GROUP_RESOURCE, resource_name=self.group_id, configs=[change]
             )
-            with WireClient(self.bootstrap_servers) as wire:
+            with RoutedWire(self.bootstrap_servers) as wire:
                 (answer,) = wire.call(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses
             assert answer.error_code == 0, answer
         return self
@@ -319,7 +319,7 @@ class Group:
     def produce(self, count: int) -> None:
         """Write ``count`` more records to each partition; all are acknowledged."""
         values = [b"%d" % number for number in range(count)]
-        with WireClient(self.bootstrap_servers) as wire:
+        with RoutedWire(self.bootstrap_servers) as wire:
             for partition in self.ends:
                 answer = w.produce(wire, self.topic, build_batch(w.records(*values)), partition=partition)
                 assert answer.error_code == 0, ErrorCode(answer.error_code).name
@@ -353,7 +353,7 @@ class Group:
     def wait_consumed(self) -> None:
         """Return when every record has been consumed, and every offset committed."""
         self.wait(lambda: not self.missing(), f"the records of {self.topic}")
-        with WireClient(self.bootstrap_servers) as wire:
+        with RoutedWire(self.bootstrap_servers) as wire:
             wait_until(
                 lambda: committed(wire, self.group_id, self.topic, self.ends) == self.ends, "the committed offsets"
             )

@@ -126,7 +126,7 @@ class Reader:
                         return messages
                 elif error.code() == KafkaError._PARTITION_EOF:
                     return messages
-                elif not error.retriable() and error.code() not in _TRANSIENT:
+                elif not error.retriable() and error.code() not in TRANSIENT:
                     raise KafkaException(error)
             raise TimeoutError(f"{topic}-{partition} could not be read to the end")
         finally:
@@ -137,14 +137,14 @@ class Reader:
             try:
                 return int(self._consumer.get_watermark_offsets(wanted, timeout=5)[1])
             except KafkaException as error:
-                if error.args[0].code() not in _TRANSIENT or time.monotonic() > deadline:
+                if error.args[0].code() not in TRANSIENT or time.monotonic() > deadline:
                     raise
 
     def close(self) -> None:
         self._consumer.close()
 
 
-_TRANSIENT = (
+TRANSIENT = (
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TIMED_OUT,
@@ -204,6 +204,9 @@ class Writer(ABC):
 class NumberedWriter(Writer):
     """Writes 0, 1, 2, ... into each partition; the key is the number modulo a small number."""
 
+    pause_s = _PAUSE_S
+    """Between batches."""
+
     def __init__(self, bootstrap_servers: str, topic: str, partitions: int, *, idempotent: bool = True) -> None:
         super().__init__(topic, partitions)
         more = {} if idempotent else {"max_in_flight": 1}
@@ -223,7 +226,7 @@ class NumberedWriter(Writer):
                 number += 1
                 self._producer.poll(0)
                 if number % _BATCH_RECORDS == 0:
-                    self._stopping.wait(_PAUSE_S)
+                    self._stopping.wait(self.pause_s)
             else:
                 self._producer.poll(0.02)
         left = self._producer.flush(DEADLINE_S)
@@ -245,9 +248,13 @@ class NumberedWriter(Writer):
                 )
             self._acknowledged[partition] = number
             self.written += 1
+            self._on_acknowledged()
 
         key, value = str(number % _KEYS), str(number)
         self._producer.produce(self.topic, key=key, value=value, partition=partition, on_delivery=on_delivery)
+
+    def _on_acknowledged(self) -> None:
+        """Called for each acknowledged record."""
 
     def snapshot(self) -> list[int]:
         return list(self._acknowledged)
@@ -344,6 +351,9 @@ class RetainedWriter(NumberedWriter):
 class TransactionalWriter(Writer):
     """Transactions over all partitions, every fourth aborted by the client."""
 
+    pause_s = 0.0
+    """Between transactions."""
+
     def __init__(self, bootstrap_servers: str, topic: str, partitions: int) -> None:
         super().__init__(topic, partitions)
         self._producer = Producer(
@@ -375,6 +385,7 @@ class TransactionalWriter(Writer):
             else:
                 self._commit(number)
             number += 1
+            self._stopping.wait(self.pause_s)
 
     def _commit(self, number: int) -> None:
         try:

@@ -12,7 +12,8 @@ from moldau.conformance.case import Layer
 from moldau.conformance.outcome import Result, Verdict
 from moldau.conformance.runner import Runner
 
-pytestmark = pytest.mark.full
+# All cases run in the fixture, beside other tests.
+pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
 
 CASES = catalog.select(layers=[Layer.WIRE, Layer.CONTRACT, Layer.CLUSTER])
 # CI's machine runs other tests in parallel.

@@ -11,8 +11,8 @@ import pytest
 from moldau.compat_tests.group_driver import Event, Group, Kind, concurrent_owners, kinds, owners_of_generations
 from moldau.testing.full_run import in_full_run
 from moldau.testing.group_requests import committed, wait_for_coordinator
+from moldau.testing.routed_wire import RoutedWire
 from moldau.testing.servers import Server
-from moldau.testing.wire import WireClient
 
 SHORT_SESSION_MS, LONG_SESSION_MS = 2_500, 30_000
 
@@ -121,7 +121,7 @@ def test_the_server_is_killed_and_restarted(kind: Kind, new_group: NewGroup, res
             member.wait_end()
     restartable_group_server.start()
     wait_for_coordinator(restartable_group_server.bootstrap_servers)
-    with WireClient(restartable_group_server.bootstrap_servers) as wire:
+    with RoutedWire(restartable_group_server.bootstrap_servers) as wire:
         kept = committed(wire, group.group_id, group.topic, group.ends)
     assert all(kept[partition] >= offset for partition, offset in before.items()), kept
 

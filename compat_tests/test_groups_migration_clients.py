@@ -13,7 +13,7 @@ import pytest
 
 from moldau.compat_tests.group_driver import Group, Member, kinds
 from moldau.testing.group_requests import list_groups
-from moldau.testing.wire import WireClient
+from moldau.testing.routed_wire import RoutedWire
 
 SESSION_TIMEOUT_MS = 30_000
 
@@ -38,7 +38,7 @@ def test_members_move_one_by_one_and_back(
     name = topic_name()
     with (
         Group(KINDS[f"{client}-{protocol}"], group_servers, name, name, SESSION_TIMEOUT_MS) as group,
-        WireClient(group_servers) as wire,
+        RoutedWire(group_servers) as wire,
     ):
 
         def start(member: str) -> Member:

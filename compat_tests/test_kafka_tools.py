@@ -74,7 +74,7 @@ def test_topic_command_refusals(tool: Tool, make_topic: MakeTopic, topic_name: C
     topic = make_topic()
     assert "already exists" in tool("TopicCommand", "--create", "--topic", topic, code=1).stdout
     tool("TopicCommand", "--create", "--if-not-exists", "--topic", topic)
-    refused = tool("TopicCommand", "--create", "--topic", topic_name(), "--replication-factor", "3", code=1)
+    refused = tool("TopicCommand", "--create", "--topic", topic_name(), "--replication-factor", "100", code=1)
     assert "InvalidReplicationFactorException" in refused.stdout + refused.stderr
     refused = tool("TopicCommand", "--create", "--topic", topic_name(), "--partitions", "0", code=1)
     assert "must be" in refused.stdout + refused.stderr
@@ -141,12 +141,13 @@ def test_log_dirs_command(tool: Tool, java: JavaClient, make_topic: MakeTopic) -
     topic = make_topic(2)
     java.produce(topic, numbered(10, size=1_000))
     answer = tool("LogDirsCommand", "--describe", "--topic-list", topic).stdout
-    (broker,) = json.loads(next(line for line in answer.splitlines() if line.startswith("{")))["brokers"]
-    found = {each["partition"]: each for directory in broker["logDirs"] for each in directory["partitions"]}
+    brokers = json.loads(next(line for line in answer.splitlines() if line.startswith("{")))["brokers"]
+    directories = [directory for broker in brokers for directory in broker["logDirs"]]
+    found = {each["partition"]: each for directory in directories for each in directory["partitions"]}
     assert set(found) == {f"{topic}-0", f"{topic}-1"}
     assert found[f"{topic}-0"]["size"] > 10_000
     assert found[f"{topic}-1"]["size"] == 0
-    assert [directory["error"] for directory in broker["logDirs"]] == [None] * len(broker["logDirs"])
+    assert {directory["error"] for directory in directories} == {None}
 
 
 def test_config_command_for_topics(tool: Tool, make_topic: MakeTopic) -> None:
@@ -199,7 +200,7 @@ def test_config_command_for_groups(tool: Tool, topic_name: Callable[[], str]) ->
 def test_broker_api_versions_command(tool: Tool, bootstrap_servers: str) -> None:
     """This client can use every API that the server advertises, except those that it has dropped itself."""
     answer = tool("BrokerApiVersionsCommand").stdout
-    assert answer.startswith(bootstrap_servers)
+    assert any(line.startswith(bootstrap_servers) for line in answer.splitlines())
     assert re.search(r"Produce\(0\): 0 to 13 \[usable: 13\]", answer)
     assert re.search(r"Fetch\(1\): 4 to 18 \[usable: 18\]", answer)
     assert re.search(r"ApiVersions\(18\): 0 to 4 \[usable: 4\]", answer)
@@ -217,15 +218,16 @@ def test_cluster_tool(java: JavaClient, bootstrap_servers: str) -> None:
     assert bootstrap_servers.rpartition(":")[2] in result.stdout
 
 
-def test_metadata_quorum_command(tool: Tool, java: JavaClient) -> None:
-    node = java.call("describe_cluster")["controller"]
+def test_metadata_quorum_command(tool: Tool) -> None:
     status = tool("MetadataQuorumCommand", "describe", "--status").stdout
-    assert re.search(rf"LeaderId:\s+{node}\n", status)
+    leader = re.search(r"LeaderId:\s+(\d+)\n", status)
+    assert leader is not None
+    node = leader[1]
     assert re.search(r"HighWatermark:\s+\d+", status)
     assert re.search(rf'CurrentVoters:\s+\[\{{"id": {node}', status)
     replication = tool("MetadataQuorumCommand", "describe", "--replication").stdout.splitlines()
     assert replication[0].split()[:3] == ["NodeId", "DirectoryId", "LogEndOffset"]
-    assert replication[1].split()[0] == str(node)
+    assert replication[1].split()[0] == node
     assert replication[1].split()[-1] == "Leader"
 
 

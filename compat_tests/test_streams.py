@@ -27,10 +27,10 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from moldau.compat_tests.transaction_wire import producers
 from moldau.testing.clients.java import java_command
 from moldau.testing.clients.kafka_python import KafkaPythonClient
+from moldau.testing.routed_wire import RoutedWire
 from moldau.testing.servers import Server
 from moldau.testing.topic_requests import create_topic
 from moldau.testing.waiting import wait_until
-from moldau.testing.wire import WireClient
 
 pytestmark = pytest.mark.slow
 
@@ -133,7 +133,7 @@ class Application:
             time.sleep(0.02)  # so long they run
 
     def _has_open_counts(self) -> bool:
-        with WireClient(self.address) as wire:
+        with RoutedWire(self.address) as wire:
             return any(
                 producer.current_txn_start_offset >= 0
                 for partition in range(PARTITIONS)

@@ -19,9 +19,9 @@ from moldau.testing import topic_requests as w
 from moldau.testing.client import CODECS, ClientError
 from moldau.testing.full_run import in_full_run
 from moldau.testing.group_requests import committed
+from moldau.testing.routed_wire import RoutedWire
 from moldau.testing.servers import Server
 from moldau.testing.waiting import wait_until
-from moldau.testing.wire import WireClient
 
 pytestmark = pytest.mark.slow
 
@@ -51,8 +51,8 @@ def client(request: pytest.FixtureRequest, fleet: Fleet) -> Transactors:
 
 
 @pytest.fixture
-def wire(client: Transactors) -> Iterator[WireClient]:
-    with WireClient(client.bootstrap_servers) as opened:
+def wire(client: Transactors) -> Iterator[RoutedWire]:
+    with RoutedWire(client.bootstrap_servers) as opened:
         yield opened
 
 
@@ -81,7 +81,7 @@ def test_commits_and_aborts(client: Transactors, new_topic: Callable[[], str]) -
     assert client.read(one, two, committed=False) == {one: {0: everything, 1: everything}, two: {0: [], 1: everything}}
 
 
-def test_open_transactions_are_not_read(client: Transactors, wire: WireClient, new_topic: Callable[[], str]) -> None:
+def test_open_transactions_are_not_read(client: Transactors, wire: RoutedWire, new_topic: Callable[[], str]) -> None:
     topic = new_topic()
     producer = client.open(topic)
     producer.begin()
@@ -112,7 +112,7 @@ def test_compressed(client: Transactors, new_topic: Callable[[], str]) -> None:
     assert client.read(topic) == {topic: {0: values * len(CODECS), 1: []}}
 
 
-def test_consume_transform_produce(client: Transactors, wire: WireClient, new_topic: Callable[[], str]) -> None:
+def test_consume_transform_produce(client: Transactors, wire: RoutedWire, new_topic: Callable[[], str]) -> None:
     """Offsets are committed with the records, or not at all."""
     source, target = new_topic(), new_topic()
     upstream = client.open(f"{source}-upstream")
@@ -179,7 +179,7 @@ def test_a_zombie_does_not_commit(client: Transactors, new_topic: Callable[[], s
     assert client.read(topic) == {topic: {0: [], 1: []}}
 
 
-def test_a_transaction_that_times_out(client: Transactors, wire: WireClient, new_topic: Callable[[], str]) -> None:
+def test_a_transaction_that_times_out(client: Transactors, wire: RoutedWire, new_topic: Callable[[], str]) -> None:
     topic = new_topic()
     producer = client.open(topic, timeout_ms=1_000)
     producer.begin()
@@ -317,7 +317,7 @@ def test_the_server_is_killed_in_every_phase(
     if isinstance(survivor, Exception):
         raise survivor
     topic = survivor.topic
-    with WireClient(restartable_transaction_server.bootstrap_servers) as wire:
+    with RoutedWire(restartable_transaction_server.bootstrap_servers) as wire:
         wait_until(lambda: describe(wire, topic).transaction_state == "CompleteCommit", "the last marker")
         found = survivor.process.read(topic)[topic]
         assert found[0] == found[1]

@@ -9,6 +9,7 @@ its producer: ``commit`` and ``abort`` wait until the transaction is complete, `
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from moldau.protocol.errors import KafkaError
 from moldau.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from moldau.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -44,6 +45,7 @@ from moldau.protocol.messages.write_txn_markers import (
 from moldau.protocol.records import build_batch, iter_records
 from moldau.testing import topic_requests as w
 from moldau.testing.group_requests import code, wait_for_coordinator
+from moldau.testing.routed_wire import RoutedWire
 from moldau.testing.topic_requests import Topic
 from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
@@ -282,7 +284,7 @@ def wait_for_coordinators(bootstrap_servers: str) -> None:
     The first requests make Kafka create their topics, and the coordinators then load them.
     """
     wait_for_coordinator(bootstrap_servers)
-    with WireClient(bootstrap_servers) as wire:
+    with RoutedWire(bootstrap_servers) as wire:
 
         def gives_ids() -> bool:
             requested = FindCoordinatorRequest(key_type=1, coordinator_keys=["anybody"])
@@ -294,7 +296,7 @@ def wait_for_coordinators(bootstrap_servers: str) -> None:
                 and wire.call(new_id, 5).error_code == 0
             )
 
-        wait_until(gives_ids, "the coordinator of transactions")
+        wait_until(gives_ids, "the coordinator of transactions", retry=KafkaError)
 
 
 def describe(wire: WireClient, transactional_id: str) -> TransactionState:

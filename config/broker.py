@@ -11,6 +11,7 @@ from . import broker_groups, broker_log, broker_security, broker_server, broker_
 from .definition import (
     BOOLEAN,
     CLUSTER_WIDE,
+    INT,
     LONG,
     LONG_MAX,
     LOW,
@@ -36,6 +37,12 @@ _OWN: Final = Section(
         "moldau.authentication.timeout.ms", LONG, 10_000, at_least(0), LOW,
         "Time within which a client of a listener with TLS or SASL must authenticate; 0 is unlimited. Apache Kafka "
         "closes such connections after connections.max.idle.ms.",
+        acted_on=True,
+    ),
+    Setting(
+        "moldau.max.replicas", INT, 32767, at_least(1), LOW,
+        "The highest number of replicas of a new partition. `moldau serve --brokers` sets it to 1, because its brokers "
+        "do not copy records; partitions cannot be moved to another broker then.",
         acted_on=True,
     ),
 )

@@ -168,13 +168,16 @@ class ClientJobs:
         """The response to a job, which must not fail."""
         return self._successful(job, lambda: self._response(self._main(), job, arguments))
 
-    def error_of(self, job: str, **arguments: Any) -> str:
-        """The error code of a job, or NONE."""
+    def expect_error(self, job: str, code: str, when: str = "", **arguments: Any) -> None:
+        """The job must fail with this error code. `when` describes the job, such as "for a missing topic"."""
         try:
             self._response(self._main(), job, arguments)
+            actual = "no error"
         except JobError as error:
-            return error.code
-        return "NONE"
+            if error.code == code:
+                return
+            actual = str(error)
+        raise MismatchError(f"{self.call_of(job)}{when and ' '}{when}", code, actual)
 
     def start(self, job: str, **arguments: Any) -> Future[dict[str, Any]]:
         """Start a job in another process of the client; `finished` returns its response."""

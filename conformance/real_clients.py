@@ -18,6 +18,8 @@ from .outcome import InconclusiveError
 
 ALL: Final = "all"
 """Instead of the names of all clients."""
+IDLE_PROCESSES: Final = 2
+"""The processes of one client that wait for the next case, as many as a case of a group has. A JVM takes 100 MB."""
 
 
 class RealClients:
@@ -70,7 +72,14 @@ class RealClients:
     def give_back(self, client: str, adapter: Adapter) -> None:
         """The process has no job, and another case may use it."""
         with self._lock:
-            self._idle.setdefault(client, []).append(adapter)
+            idle = self._idle.setdefault(client, [])
+            keep = len(idle) < IDLE_PROCESSES and not self._closed
+            if keep:
+                idle.append(adapter)
+            else:
+                self._all.discard(adapter)
+        if not keep:
+            adapter.close()
 
     def discard(self, adapter: Adapter) -> None:
         """End a process that may have a job, from any thread."""

@@ -108,11 +108,15 @@ def _by_name(c: Check, results: Sequence[Any], names: set[str], what: str) -> di
     return {each.name: each for each in results}
 
 
+def metadata_request(c: Check, name: str) -> MetadataRequest:
+    """Metadata of one topic, by name, in the highest version."""
+    creates = c.version(ApiKey.METADATA) < 4
+    return MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=creates)
+
+
 def metadata_of(c: Check, name: str) -> Any:
     """Metadata of one topic, by name."""
-    version = c.version(ApiKey.METADATA)
-    request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=version < 4)
-    (found,) = c.call(request, version).topics
+    (found,) = c.call(metadata_request(c, name)).topics
     return found
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ..log.batch_inspection import Damage, inspect_batches
+from ..log.checkpoints import META_PROPERTIES, decode_properties
 from ..log.files import FileSystem, join
 from ..log.names import LOG, parse_offset_file_name
 from ..metadata.batches import MetadataLogError, decode_batch
@@ -165,7 +166,7 @@ class _MetadataInspection:
         except QuorumStateError as error:
             self._add(Severity.ERROR, name, f"{error}. Startup rejects it")
             return
-        if not self._names_voters and json.loads(data)["data_version"] > 0:
+        if not self._names_voters and json.loads(data)["data_version"] > 0 and self._is_voter(state.leader_id):
             text = "is of a quorum whose voters are in the log, and neither the log nor a snapshot names any"
             self._add(Severity.ERROR, name, text)
         if state.leader_epoch < self._last_epoch:
@@ -184,6 +185,16 @@ class _MetadataInspection:
         ):
             text = f"has leader {state.leader_id} and a vote for {state.voted_id}, which do not match the log"
             self._add(Severity.WARNING, name, text)
+
+    def _is_voter(self, leader_id: int) -> bool:
+        """Whether this node votes. A broker that copies the log of static voters (`controller.quorum.voters`) does not:
+        their ids are not in the log, and it does not need them."""
+        path = join(self._log_directory, META_PROPERTIES)
+        if not self._files.exists(path):
+            return True
+        node_id = decode_properties(self._files.read_file(path)).get("node.id", "")
+        controllers = self._contents.image.controllers if self._contents.image is not None else {}
+        return int(node_id) in (leader_id, *controllers) if node_id.isdecimal() else True
 
 
 def _order_problem(data: bytes, epoch: int | None) -> str | None:

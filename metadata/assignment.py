@@ -35,6 +35,13 @@ def validate_replicas(image: MetadataImage, replicas: Sequence[int], replication
         )
 
 
+def check_replica_count(count: int, limit: int) -> None:
+    """Raise INVALID_REPLICATION_FACTOR if a partition would have more replicas than `moldau.max.replicas`."""
+    if count > limit:
+        message = f"A partition of this cluster has at most {limit} replica(s), not {count} (moldau.max.replicas)."
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+
+
 def validate_manual_assignment(
     image: MetadataImage, replicas: Sequence[int], replication_factor: int | None, partition: int
 ) -> None:

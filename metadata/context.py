@@ -68,6 +68,11 @@ class ControllerContext:
         return self.config.int("default.replication.factor")
 
     @property
+    def max_replicas(self) -> int:
+        """The highest number of replicas of a partition."""
+        return self.config.int("moldau.max.replicas")
+
+    @property
     def delete_topic_enabled(self) -> bool:
         return self.config.bool("delete.topic.enable")
 

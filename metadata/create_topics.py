@@ -28,7 +28,7 @@ from ..protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from ..protocol.steps import Steps, completed, freed
-from .assignment import new_partition_record, validate_manual_assignment
+from .assignment import check_replica_count, new_partition_record, validate_manual_assignment
 from .image import TOPIC_RESOURCE
 from .outcome import MAX_RECORDS_PER_REQUEST, Outcome, Versioned, too_many_records
 from .placement import place
@@ -117,7 +117,7 @@ def _auto_creatable_topic(name: str, broker: BrokerConfig) -> CreatableTopic:
     return CreatableTopic(
         name=name,
         num_partitions=broker.int(partitions),
-        replication_factor=broker.int(replication_factor),
+        replication_factor=min(broker.int(replication_factor), broker.int("moldau.max.replicas")),
         configs=[CreatableTopicConfig(name=key, value=value) for key, value in values.items()],
     )
 
@@ -238,7 +238,9 @@ def _assignments(
 ) -> Steps[list[tuple[int, ...]]]:
     """The replicas of partition 0, 1, ..."""
     if topic.assignments:
-        return (yield from _manual_assignments(image, topic))
+        manual = yield from _manual_assignments(image, topic)
+        check_replica_count(len(manual[0]), context.max_replicas)
+        return manual
     if topic.replication_factor < -1 or topic.replication_factor == 0:
         message = f"The replication factor {topic.replication_factor} is neither positive nor -1 (the default)."
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
@@ -247,6 +249,7 @@ def _assignments(
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
     partitions = context.default_partitions if topic.num_partitions == -1 else topic.num_partitions
     factor = context.default_replication_factor if topic.replication_factor == -1 else topic.replication_factor
+    check_replica_count(factor, context.max_replicas)
     try:
         return place(image.brokers.values(), partitions, factor, context.random_below(max(len(image.brokers), 1)))
     except KafkaError as error:

@@ -27,7 +27,7 @@ from ..protocol.messages.list_partition_reassignments import (
     OngoingTopicReassignment,
 )
 from ..protocol.steps import Steps, completed
-from .assignment import default_directory, validate_replicas
+from .assignment import check_replica_count, default_directory, validate_replicas
 from .brokers import may_lead, unclean_election_enabled
 from .outcome import Outcome, Versioned, check_record_count
 from .partition_changes import Election, change_partition
@@ -134,6 +134,9 @@ def _reassign(
     target = tuple(wanted.replicas)
     removing = tuple(sorted(set(partition.replicas) - set(target)))
     adding = tuple(sorted(set(target) - set(partition.replicas)))
+    if adding:
+        # During the move, the partition has the old replicas, too.
+        check_replica_count(len(target) + len(removing), context.max_replicas)
     return change_partition(
         partition,
         topic.topic_id,

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from moldau.protocol.codec import decode, encode
-from moldau.protocol.errors import ErrorCode
+from moldau.protocol.errors import ErrorCode, KafkaError
 from moldau.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from moldau.protocol.messages.consumer_group_describe import DescribedGroup as DescribedConsumerGroup
 from moldau.protocol.messages.consumer_group_heartbeat import (
@@ -43,6 +43,7 @@ from moldau.protocol.messages.offset_fetch import (
 )
 from moldau.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 from moldau.protocol.uuid import random_uuid, uuid_to_str
+from moldau.testing.routed_wire import RoutedWire
 from moldau.testing.topic_requests import Topic
 from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
@@ -378,13 +379,14 @@ def wait_for_coordinator(bootstrap_servers: str, group_id: str = "any") -> None:
 
     The first FindCoordinator makes Kafka create `__consumer_offsets`, and the coordinator then loads it.
     """
-    with WireClient(bootstrap_servers) as wire:
+    with RoutedWire(bootstrap_servers) as wire:
 
         def answers() -> bool:
             (found,) = wire.call(FindCoordinatorRequest(coordinator_keys=[group_id]), 4).coordinators
             return found.error_code == 0 and code(describe_group(wire, group_id).error_code) == "GROUP_ID_NOT_FOUND"
 
-        wait_until(answers, f"the coordinator of {group_id}")
+        # FindCoordinator may succeed before another broker has loaded the group, and fail again meanwhile.
+        wait_until(answers, f"the coordinator of {group_id}", retry=KafkaError)
 
 
 def describe_group(wire: WireClient, group_id: str, version: int = 6) -> DescribedGroup:

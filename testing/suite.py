@@ -5,8 +5,9 @@ whose wheel holds no tests.
 
 ``compat_tests/``, ``spark_integration/`` and ``examples/`` run against any Kafka server. By default they start Moldau;
 ``--bootstrap-server HOST:PORT`` names a running one, ``--apache`` starts Apache Kafka from its Maven jars (the
-calibration: a test that Apache Kafka fails is a wrong test). One server serves the whole session; only tests that stop
-or kill a server start another one. Automatic topic creation is off, because the tests compare what
+calibration: a test that Apache Kafka fails is a wrong test), and ``--brokers N`` a cluster of N brokers of Moldau:
+without replication; tests that are marked ``one_broker`` are skipped then. One server serves the whole session;
+only tests that stop or kill a server start another one. Automatic topic creation is off, because the tests compare what
 clients do with an unknown topic; a server named by ``--bootstrap-server`` should have it off too.
 
 A test whose program or package is missing is skipped with a reason that begins "needs" and says how to install it
@@ -42,6 +43,7 @@ SKIP_PREFIX = "Skipped: needs "
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("server under test")
     group.addoption("--bootstrap-server", metavar="HOST:PORT", help="test this running server; none is started")
+    group.addoption("--brokers", type=int, default=1, help="start a cluster of this many brokers of Moldau")
     group.addoption("--apache", action="store_true", help="start Apache Kafka from Maven jars and test that")
 
 
@@ -51,6 +53,9 @@ def pytest_configure(config: pytest.Config) -> None:
     _ignore_time_of_examples()
     if config.getoption("bootstrap_server") and config.getoption("apache"):
         raise pytest.UsageError("--bootstrap-server and --apache name two different servers: give one of them")
+    if config.getoption("brokers") != 1 and (config.getoption("bootstrap_server") or config.getoption("apache")):
+        raise pytest.UsageError("--brokers starts a cluster of Moldau; give no other server")
+    config.addinivalue_line("markers", "one_broker(reason): not with --brokers")
     config.addinivalue_line("markers", "slow: takes more than ten seconds; once, on the oldest Python, is enough")
     config.addinivalue_line("markers", "full: repeats what another test shows, for confidence: not in `make test`")
     config.addinivalue_line("markers", "extended: repeats it for minutes: only in `make test-full`")
@@ -106,11 +111,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark `extended` tests as full, and `full` ones as slow.
+    """Mark `extended` tests as full, and `full` ones as slow. Skip tests of one broker with ``--brokers``.
 
     With several processes the long modules begin first, so that all end together.
     """
     for item in items:
+        one_broker = item.get_closest_marker("one_broker")
+        if one_broker is not None and config.getoption("brokers") > 1:
+            item.add_marker(pytest.mark.skip(f"one broker: {one_broker.args[0]}"))
         if item.get_closest_marker("extended"):
             item.add_marker(pytest.mark.full)
         if item.get_closest_marker("full"):
@@ -125,10 +133,10 @@ def new_server(request: pytest.FixtureRequest) -> Callable[..., AbstractContextM
     """``new_server(config)``: a server of the kind under test, with these settings."""
     if request.config.getoption("bootstrap_server"):
         pytest.skip("starts its own server, which --bootstrap-server rules out")
-    apache = bool(request.config.getoption("apache"))
+    apache, brokers = bool(request.config.getoption("apache")), int(request.config.getoption("brokers"))
 
     def start(config: Mapping[str, str] | None = None) -> AbstractContextManager[Server]:
-        return start_server(apache=apache, config={**CONFIG, **(config or {})})
+        return start_server(apache=apache, config={**CONFIG, **(config or {})}, brokers=brokers)
 
     return start
 

@@ -25,6 +25,7 @@ from moldau.protocol.messages.produce import (
 )
 from moldau.protocol.records import Record, RecordBatch, iter_batches
 from moldau.protocol.schema import Request
+from moldau.testing.routed_wire import RoutedWire, broker_addresses
 from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
@@ -49,19 +50,16 @@ def wait_for_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
     """Return when the brokers report that they lead all partitions of a topic.
 
     A created topic reaches a broker's metadata a moment after the answer to CreateTopics, and is led there another
-    moment later: a partition that answers ListOffsets has its leader.
+    moment later: a partition that answers ListOffsets has its leader. Clients request metadata from any broker.
     """
-    with ExitStack() as connections, WireClient(bootstrap_servers) as wire:
+    with ExitStack() as connections, WireClient(bootstrap_servers) as first:
+        addresses = broker_addresses(first, bootstrap_servers)
+        opened = {address: connections.enter_context(WireClient(address)) for address in addresses.values()}
         leaders: dict[str, list[int]] = {}  # the partitions by the address of their leader
-        opened: dict[str, WireClient] = {}
 
-        def is_known() -> bool:
+        def is_known_to(wire: WireClient) -> bool:
             requested = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-            answer = wire.call(requested, 12)
-            (found,) = answer.topics
-            addresses = {broker.node_id: f"{broker.host}:{broker.port}" for broker in answer.brokers}
-            if len(addresses) == 1:  # whatever address the server advertises
-                addresses = dict.fromkeys(addresses, bootstrap_servers)
+            (found,) = wire.call(requested, 12).topics
             leaders.clear()
             for partition in found.partitions:
                 if partition.leader_id in addresses:
@@ -69,13 +67,13 @@ def wait_for_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
             return bool(found.error_code == 0 and sum(map(len, leaders.values())) == partitions)
 
         def is_led(address: str, led: list[int]) -> bool:
-            if address not in opened:
-                opened[address] = connections.enter_context(WireClient(address))
             requested = [ListOffsetsPartition(partition_index=index, timestamp=-1) for index in led]
             request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=requested)])
             return all(each.error_code == 0 for each in opened[address].call(request, 7).topics[0].partitions)
 
-        wait_until(is_known, f"{partitions} partitions of {topic} in the metadata")
+        wait_until(
+            lambda: all(map(is_known_to, opened.values())), f"{partitions} partitions of {topic} in the metadata"
+        )
         wait_until(
             lambda: all(is_led(address, led) for address, led in leaders.items()),
             f"leaders of the {partitions} partitions of {topic}",
@@ -83,15 +81,17 @@ def wait_for_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
 
 
 def wait_for_no_topic(bootstrap_servers: str, topic: str) -> None:
-    """Return when the server no longer reports a topic."""
-    with WireClient(bootstrap_servers) as wire:
+    """Return when no broker reports the topic."""
+    with ExitStack() as connections, WireClient(bootstrap_servers) as first:
+        addresses = set(broker_addresses(first, bootstrap_servers).values())
+        wires = [connections.enter_context(WireClient(address)) for address in addresses]
 
-        def is_deleted() -> bool:
+        def is_deleted_on(wire: WireClient) -> bool:
             requested = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
             (found,) = wire.call(requested, 12).topics
             return bool(found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-        wait_until(is_deleted, f"the end of {topic}")
+        wait_until(lambda: all(map(is_deleted_on, wires)), f"the end of {topic}")
 
 
 class Topic(NamedTuple):
@@ -187,7 +187,7 @@ def batches_of(data: PartitionData) -> list[RecordBatch]:
 
 def stored_batches(bootstrap_servers: str, topic: str, partition: int = 0) -> list[RecordBatch]:
     """All batches of a partition, as stored."""
-    with WireClient(bootstrap_servers) as wire:
+    with RoutedWire(bootstrap_servers) as wire:
         stored: list[RecordBatch] = []
         data = fetch(wire, topic, 0, partition=partition)
         assert data.error_code == 0, ErrorCode(data.error_code).name

@@ -26,29 +26,37 @@ from ...protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchReq
 from ...protocol.messages.sync_group import SyncGroupRequest
 from ...protocol.schema import Request, Struct
 from .. import committed_offsets as o
-from ..case import Layer, case, needs, versions_of
-from ..check import GROUP, TRANSACTION, Check, Topic
+from ..case import Layer, Release, case, needs, versions_of
+from ..check import COORDINATOR_NOT_READY, GROUP, TRANSACTION, Check, Topic
 from ..classic_group import BATCHED_LEAVE
+from ..consumer_group import FEATURES
 from ..harmless_requests import REQUESTS, Scene
 from ..transactional_producer import Producer
+from .groups_coordinator import BATCHED
 
 KINDS = {"group": (GROUP,), "transaction": (TRANSACTION,)}
 KEYS = 20
+OFFSET_FETCH_ERRORS_SINCE = Release(4, 0)
+"""Since this release, the response in version 1 has the error of the group in each partition."""
 
 
 def found_by(c: Check, node_id: int, kind: int, *keys: str) -> dict[str, int]:
-    """The coordinators of some keys, according to one broker."""
+    """The coordinators of some keys, according to one broker, when it knows them."""
     version = c.version(ApiKey.FIND_COORDINATOR)
-    if version >= 4:
-        request = FindCoordinatorRequest(coordinator_keys=list(keys), key_type=kind)
-        answers = c.call(request, version, to=c.to_broker(node_id)).coordinators
-    else:
-        answers = [
-            c.call(FindCoordinatorRequest(key=key, key_type=kind), version, to=c.to_broker(node_id)) for key in keys
-        ]
-    for answer in answers:
+    wire = c.to_broker(node_id)
+
+    def answered() -> list[Any] | None:
+        if version >= BATCHED:
+            request = FindCoordinatorRequest(coordinator_keys=list(keys), key_type=kind)
+            answers = list(c.call(request, version, to=wire).coordinators)
+        else:
+            answers = [c.call(FindCoordinatorRequest(key=key, key_type=kind), version, to=wire) for key in keys]
+        return None if any(each.error_code in COORDINATOR_NOT_READY for each in answers) else answers
+
+    found = c.until(answered, f"coordinators from broker {node_id}")
+    for answer in found:
         c.error(answer.error_code, ErrorCode.NONE, f"FindCoordinator error_code of broker {node_id}")
-    return {key: answer.node_id for key, answer in zip(keys, answers, strict=True)}
+    return {key: answer.node_id for key, answer in zip(keys, found, strict=True)}
 
 
 def elsewhere(c: Check, kind: int) -> str:
@@ -76,7 +84,6 @@ def same(c: Check, kind: int) -> None:
     Why: clients ask any broker; members that join the same group at different brokers would be two groups.
     """
     names = [c.name("key") for _ in range(KEYS)]
-    c.coordinator(names[0], kind)
     expected = found_by(c, c.target.node_id, kind, *names)
     for node_id in c.target.other_ids:
         c.equal(found_by(c, node_id, kind, *names), expected, f"coordinators according to broker {node_id}")
@@ -156,6 +163,8 @@ REQUESTS_ABOUT = {
     ApiKey.DESCRIBE_TRANSACTIONS: (TRANSACTION, REQUESTS[ApiKey.DESCRIBE_TRANSACTIONS].request),
 }
 """By API: the kind of coordinator, and the request for a version."""
+CONSUMER_GROUPS = (ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE)
+"""Without the feature, every broker responds UNSUPPORTED_VERSION."""
 
 
 def error_codes(response: Struct) -> Iterator[int]:
@@ -176,6 +185,8 @@ def not_coordinator(c: Check, version: int, api: ApiKey) -> None:
 
     Why: by this error a client finds out that the coordinator has moved; any other one fails it.
     """
+    if api is ApiKey.OFFSET_FETCH and version < 2 and c.target.release < OFFSET_FETCH_ERRORS_SINCE:
+        c.not_applicable("before Apache Kafka 4.0, the response in this version has no error")
     kind, request = REQUESTS_ABOUT[api]
     topic = c.topic()
     name = elsewhere(c, kind)
@@ -192,6 +203,7 @@ def _declare(api: ApiKey, body: Callable[..., None]) -> None:
         f"{api.message_name} for another coordinator is rejected",
         source=f"Protocol: {api.message_name}",
         layer=Layer.CLUSTER,
+        features=FEATURES if api in CONSUMER_GROUPS else None,
         versions=versions_of(api),
         variants={"": (api,)},
     )(body)

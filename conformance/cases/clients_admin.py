@@ -70,26 +70,18 @@ def topics(c: Check, client: str) -> None:
         found: int | None = jobs.do("list_topics")["topics"].get(topic)
         return found
 
-    def creation() -> str:
-        return jobs.error_of("create_topic", topic=topic, partitions=2)
-
-    def extension(total: int) -> str:
-        return jobs.error_of("create_partitions", topic=topic, total=total)
-
-    created, extended = jobs.call_of("create_topic"), jobs.call_of("create_partitions")
-    c.equal(creation(), "NONE", f"{created}: the error")
+    jobs.do("create_topic", topic=topic, partitions=2)
     c.topic_ready(topic, 2)
     c.equal(partitions(), 2, f"{jobs.call_of('list_topics')}: the number of partitions")
-    c.equal(creation(), "TOPIC_ALREADY_EXISTS", f"{created} for a topic that exists: the error")
-    c.equal(extension(5), "NONE", f"{extended}: the error")
+    jobs.expect_error("create_topic", "TOPIC_ALREADY_EXISTS", "for a topic that exists", topic=topic, partitions=2)
+    jobs.do("create_partitions", topic=topic, total=5)
     c.topic_ready(topic, 5)
     c.equal(partitions(), 5, f"{jobs.call_of('list_topics')}: the number of partitions")
-    c.equal(extension(5), "INVALID_PARTITIONS", f"{extended} with the same number: the error")
-    c.equal(extension(3), "INVALID_PARTITIONS", f"{extended} with a smaller number: the error")
+    jobs.expect_error("create_partitions", "INVALID_PARTITIONS", "with the same number", topic=topic, total=5)
+    jobs.expect_error("create_partitions", "INVALID_PARTITIONS", "with a smaller number", topic=topic, total=3)
     jobs.do("delete_topic", topic=topic)
     c.until(lambda: partitions() is None, f"that {jobs.call_of('list_topics')} no longer shows the topic")
-    found = jobs.error_of("delete_topic", topic=topic)
-    c.equal(found, "UNKNOWN_TOPIC_OR_PARTITION", f"{jobs.call_of('delete_topic')} for a missing topic: the error")
+    jobs.expect_error("delete_topic", "UNKNOWN_TOPIC_OR_PARTITION", "for a missing topic", topic=topic)
 
 
 @case(
@@ -116,8 +108,8 @@ def altered_configs(c: Check, client: str) -> None:
     changed = jobs.wait_for("max.message.bytes", "20000")
     what = f"{jobs.jobs.call_of('topic_configs')}: retention.ms and cleanup.policy after the change"
     c.equal((changed.get("retention.ms"), changed.get("cleanup.policy")), ("1234567", "compact"), what)
-    found = jobs.jobs.error_of("set_topic_config", topic=topic, key="retention.ms", value="soon")
-    c.equal(found, "INVALID_CONFIG", f"{jobs.jobs.call_of('set_topic_config')} with an invalid value: the error")
+    invalid = {"key": "retention.ms", "value": "soon"}
+    jobs.jobs.expect_error("set_topic_config", "INVALID_CONFIG", "with an invalid value", topic=topic, **invalid)
 
 
 @case(
@@ -249,11 +241,9 @@ def deleted_group(c: Check, client: str) -> None:
     """
     group, jobs = ClassicGroup(c), ClientJobs(c, client)
     member = _with_member(c, group)
-    what = jobs.call_of("delete_group")
-    c.equal(jobs.error_of("delete_group", group=group.id), "NON_EMPTY_GROUP", f"{what} with a member: the error")
+    jobs.expect_error("delete_group", "NON_EMPTY_GROUP", "with a member", group=group.id)
     with c.setup("leaving the group"):
         member.leave()
         group.wait_for_state("Empty")
-    c.equal(jobs.error_of("delete_group", group=group.id), "NONE", f"{what} without members: the error")
-    found = jobs.error_of("delete_group", group=group.id)
-    c.equal(found, "GROUP_ID_NOT_FOUND", f"{what} for a missing group: the error")
+    jobs.do("delete_group", group=group.id)
+    jobs.expect_error("delete_group", "GROUP_ID_NOT_FOUND", "for a missing group", group=group.id)

@@ -268,8 +268,9 @@ def too_large_record(c: Check, client: str) -> None:
     topic, jobs = c.topic(configs={"max.message.bytes": "10000"}), ClientJobs(c, client)
     large = random.Random(1).randbytes(10_000).hex()
     options = {"acks": "all", "idempotent": False}
-    found = jobs.error_of("produce", topic=topic.name, records=[{"value": large}], options=options)
-    c.equal(found, "MESSAGE_TOO_LARGE", f"{jobs.call_of('produce')}: the error")
+    jobs.expect_error(
+        "produce", "MESSAGE_TOO_LARGE", "of 20 kB", topic=topic.name, records=[{"value": large}], options=options
+    )
     c.equal(jobs.produce(topic.name, values(1)), [Acknowledged(0, 0)], f"{jobs.call_of('produce')}: the next record")
 
 
@@ -322,8 +323,8 @@ def out_of_range(c: Check, client: str) -> None:
     topic, jobs = c.topic(), ClientJobs(c, client)
     with c.setup("producing ten records"):
         p.append(c, topic, batch(*[b"%d" % number for number in range(10)]))
-    found = jobs.error_of("consume", topic=topic.name, partition=0, start=11, options={})
-    c.equal(found, "OFFSET_OUT_OF_RANGE", f"{jobs.call_of('consume')}: the error")
+    what = "from offset 11, where the end is 10"
+    jobs.expect_error("consume", "OFFSET_OUT_OF_RANGE", what, topic=topic.name, partition=0, start=11, options={})
 
 
 @case(
@@ -355,5 +356,5 @@ def offsets(c: Check, client: str) -> None:
     deleted = jobs.do("delete_records", topic=topic.name, partition=1, offset=3)["offset"]
     c.equal(deleted, 3, f"{jobs.call_of('delete_records')}: the first offset that is left")
     c.equal(ends(), (3, 5), f"{jobs.call_of('offsets')} after the deletion: first and end")
-    found = jobs.error_of("consume", topic=topic.name, partition=1, start=1, options={})
-    c.equal(found, "OFFSET_OUT_OF_RANGE", f"{jobs.call_of('consume')} from a deleted offset: the error")
+    what = "from a deleted offset"
+    jobs.expect_error("consume", "OFFSET_OUT_OF_RANGE", what, topic=topic.name, partition=1, start=1, options={})

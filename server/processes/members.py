@@ -5,6 +5,8 @@ single server would have, with the metadata of the cluster, so a single server c
 have subdirectories of it: `brokers/2`, `brokers/3`, named by their `node.id`. So one directory, for example the volume
 of a container, contains the whole cluster.
 
+A partition has one replica (`moldau.max.replicas`), because brokers do not copy records.
+
 The first broker listens on the configured addresses. The others listen on the following ports of the same hosts, or on
 free ones if a port is in use. The controller listens on a free port of the loopback interface, unless `listeners` has
 an address for it.
@@ -60,7 +62,8 @@ def plan(
     members = []
     for number, node_id in enumerate(range(first_id, first_id + count)):
         listeners = [str(listener) for listener in addresses[number]]
-        settings = {"node.id": str(node_id)}
+        # Records are not copied between brokers: a follower would never be in sync.
+        settings = {"node.id": str(node_id), "moldau.max.replicas": "1"}
         if number == 0:
             directories = tuple(paths)
             settings["process.roles"] = "broker,controller"

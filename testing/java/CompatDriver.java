@@ -481,14 +481,16 @@ public final class CompatDriver {
                 return admin.listConfigResources().all().get().stream()
                         .map(each -> List.of(each.type().name(), each.name())).toList();
             case "describe_log_dirs": {
-                int broker = admin.describeCluster().nodes().get().iterator().next().id();
-                admin.describeLogDirs(List.of(broker)).allDescriptions().get().get(broker).forEach((path, directory) -> {
-                    Map<String, Object> replicas = new TreeMap<>();
-                    for (Map.Entry<TopicPartition, ReplicaInfo> each : directory.replicaInfos().entrySet()) {
-                        replicas.put(each.getKey().toString(), List.of(each.getValue().size(), each.getValue().offsetLag()));
-                    }
-                    response.put(path, replicas);
-                });
+                List<Integer> brokers = admin.describeCluster().nodes().get().stream().map(node -> node.id()).toList();
+                admin.describeLogDirs(brokers).allDescriptions().get().values().forEach(directories ->
+                    directories.forEach((path, directory) -> {
+                        Map<String, Object> replicas = new TreeMap<>();
+                        for (Map.Entry<TopicPartition, ReplicaInfo> each : directory.replicaInfos().entrySet()) {
+                            ReplicaInfo replica = each.getValue();
+                            replicas.put(each.getKey().toString(), List.of(replica.size(), replica.offsetLag()));
+                        }
+                        response.put(path, replicas);
+                    }));
                 return response;
             }
             case "describe_producers": {

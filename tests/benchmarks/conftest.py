@@ -91,7 +91,7 @@ class FakeMachine:
         self.saved += 1
 
     def _new_server(
-        self, subject: Subject, directory: Path, config: Mapping[str, str], data_dir: Path | None
+        self, subject: Subject, directory: Path, config: Mapping[str, str], data_dir: Path | None, brokers: int = 1
     ) -> FakeServer:
         assert directory.is_dir()
         assert not list(directory.iterdir())

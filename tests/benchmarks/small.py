@@ -7,16 +7,18 @@ from pathlib import Path
 from moldau.benchmarks import programs
 from moldau.benchmarks.measurement import Measurement
 from moldau.benchmarks.row import Numbers, Row, Server, Subject
-from moldau.benchmarks.servers import MoldauServer
+from moldau.benchmarks.servers import MoldauBrokers, MoldauServer
 from moldau.testing.requirements import missing, require_kafka_jars
 
 
-def small_bench(server: Server, folder: Path, *, scale: float, subject: Subject = Subject.MOLDAU) -> Measurement:
+def small_bench(server: Server | None, folder: Path, *, scale: float, subject: Subject = Subject.MOLDAU) -> Measurement:
     """A `row.Bench` for this part of the work, in a ``with`` block; servers that it starts are Moldau's."""
-    return Measurement(subject, server=server, start_server=_start_server, parent=folder, scale=scale)
+    return Measurement(subject, server=server, start_server=started, parent=folder, scale=scale)
 
 
-def measured(row: Row, server: Server, folder: Path, *, scale: float, subject: Subject = Subject.MOLDAU) -> Numbers:
+def measured(
+    row: Row, server: Server | None, folder: Path, *, scale: float, subject: Subject = Subject.MOLDAU
+) -> Numbers:
     """The results of a row, which include all values of its targets. The test is skipped if a requirement of the row is
     missing."""
     for need, how_to_get_it in programs.missing(row.needs).items():
@@ -30,7 +32,11 @@ def measured(row: Row, server: Server, folder: Path, *, scale: float, subject: S
     return numbers
 
 
-def _start_server(directory: Path, config: Mapping[str, str], data_dir: Path | None) -> MoldauServer:
-    started = MoldauServer(directory, config=config, data_dir=data_dir)
+def started(directory: Path, config: Mapping[str, str], data_dir: Path | None, brokers: int) -> MoldauServer:
+    started = (
+        MoldauBrokers(brokers, directory, config=config, data_dir=data_dir)
+        if brokers > 1
+        else MoldauServer(directory, config=config, data_dir=data_dir)
+    )
     started.start()
     return started

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 import signal
 import sys
-import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
-from confluent_kafka import TopicPartition as Position
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from moldau.log.files import LockHeldError, RealFileSystem
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.testing.producer_load import ProducerLoad, read_all
+from moldau.testing.served_brokers import ServedBrokers
 from moldau.testing.server_process import ServerProcess
 from moldau.testing.server_run import BrokerError
 from moldau.testing.waiting import wait_until
@@ -32,33 +29,9 @@ from .conftest import Run
 TIMEOUT_S = 60
 
 
-class Serve:
-    """A running `moldau serve` with these options, and its log."""
-
-    def __init__(self, folder: Path, *options: str, program: Sequence[str] = ("-m", "moldau")) -> None:
-        self._log_path = folder / "log"
-        self._log_start = self._log_path.stat().st_size if self._log_path.exists() else 0
-        command = [sys.executable, *program, "serve", "--exit-with-stdin", "--data-dir", str(folder / "data")]
-        self.process = ServerProcess([*command, "--listen", "127.0.0.1:0", *options], self._log_path)
-        self.addresses = self.process.wait_ready(TIMEOUT_S).split(",")
-
-    def log(self) -> str:
-        """What this run has logged."""
-        return self._log_path.read_bytes()[self._log_start :].decode()
-
-    def pids(self) -> list[tuple[int, int]]:
-        """Broker and process, in the order in which they have become ready."""
-        found = re.findall(r"Broker (\d+) is ready: \S+, process (\d+)", self.log())
-        return [(int(broker), int(pid)) for broker, pid in found]
-
-    def wait_for_ready(self, count: int) -> None:
-        """Return when brokers have become ready this many times."""
-        wait_until(lambda: len(self.pids()) >= count)
-
-
 @contextmanager
-def serving(folder: Path, *options: str) -> Iterator[Serve]:
-    serve = Serve(folder, *options)
+def serving(folder: Path, *options: str) -> Iterator[ServedBrokers]:
+    serve = ServedBrokers(folder, *options)
     try:
         yield serve
     finally:
@@ -67,7 +40,7 @@ def serving(folder: Path, *options: str) -> Iterator[Serve]:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedBrokers]:
     with serving(tmp_path_factory.mktemp("cluster"), "--brokers", "2") as serve:
         yield serve
 
@@ -121,14 +94,14 @@ def is_running(pid: int) -> bool:
     return True
 
 
-def test_each_broker_serves_partitions(cluster: Serve) -> None:
+def test_each_broker_serves_partitions(cluster: ServedBrokers) -> None:
     assert len(set(cluster.addresses)) == 2
     create(cluster.addresses[1], "both", 1, 2)
     produce(cluster.addresses[1], "both", b"x", 0, 1)
     assert consume(cluster.addresses[0], "both", 2, 2) == [(0, b"x"), (1, b"x")]
 
 
-def test_a_killed_broker_returns_with_its_partitions(cluster: Serve) -> None:
+def test_a_killed_broker_returns_with_its_partitions(cluster: ServedBrokers) -> None:
     create(cluster.addresses[0], "killed", 1, 2)
     produce(cluster.addresses[0], "killed", b"before", 0, 1)
     before = cluster.pids()
@@ -141,7 +114,7 @@ def test_a_killed_broker_returns_with_its_partitions(cluster: Serve) -> None:
     assert consume(cluster.addresses[1], "killed", 2, 4) == records
 
 
-def test_the_controller_returns_while_the_others_serve(cluster: Serve) -> None:
+def test_the_controller_returns_while_the_others_serve(cluster: ServedBrokers) -> None:
     create(cluster.addresses[0], "controller", 1, 2)
     before = cluster.pids()
     os.kill(dict(before)[1], signal.SIGKILL)
@@ -158,7 +131,7 @@ def test_brokers_that_are_killed_under_load_lose_nothing(tmp_path: Path, rounds:
     """Acknowledged records are read once, in their order. No other broker is restarted."""
     with serving(tmp_path, "--brokers", "3") as serve:
         create(serve.addresses[0], "load", 1, 2, 3)
-        load = Load(serve.addresses, "load", partitions=3)
+        load = ProducerLoad(serve.addresses, "load", partitions=3)
         with load:
             for round_number in range(rounds):
                 killed = (2, 3, 1)[round_number % 3]
@@ -174,66 +147,6 @@ def test_brokers_that_are_killed_under_load_lose_nothing(tmp_path: Path, rounds:
             assert read_all(serve.addresses[0], "load", partition, len(acknowledged)) == acknowledged
 
 
-class Load:
-    """An idempotent producer in a thread that sends numbers to all partitions of a topic, until the block ends."""
-
-    def __init__(self, addresses: list[str], topic: str, partitions: int) -> None:
-        self._producer = Producer(
-            {
-                "bootstrap.servers": ",".join(addresses),
-                "enable.idempotence": True,
-                "linger.ms": 1,
-                "message.timeout.ms": 300_000,
-                "reconnect.backoff.max.ms": 200,
-                "queue.buffering.max.messages": 1000,
-                "log_level": 0,
-            }
-        )
-        self._topic = topic
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self.errors: list[object] = []
-        self.acknowledged: list[list[int]] = [[] for _ in range(partitions)]
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        assert self._producer.flush(TIMEOUT_S) == 0
-
-    def wait_for_more(self, partitions: Iterable[int]) -> None:
-        """Return when records of these partitions have been acknowledged after this call."""
-        before = {partition: len(self.acknowledged[partition]) for partition in partitions}
-        wait_until(lambda: all(len(self.acknowledged[partition]) > count for partition, count in before.items()))
-
-    def _run(self) -> None:
-        for number in itertools.count():
-            for partition in range(len(self.acknowledged)):
-                with suppress(BufferError):  # the queue is full of records of a broker that was killed
-                    self._producer.produce(self._topic, str(number), partition=partition, on_delivery=self._delivered)
-            self._producer.poll(0.005)
-            if self._stop.is_set():
-                return
-
-    def _delivered(self, error: object, message: Any) -> None:
-        if error is not None:
-            self.errors.append(error)
-        else:
-            self.acknowledged[message.partition()].append(int(message.value()))
-
-
-def read_all(address: str, topic: str, partition: int, count: int) -> list[int]:
-    consumer = Consumer({"bootstrap.servers": address, "group.id": "unused", "enable.auto.commit": False})
-    consumer.assign([Position(topic, partition, 0)])
-    values: list[int] = []
-    while len(values) < count:
-        values += [int(message.value()) for message in consumer.consume(10_000, timeout=1)]
-    consumer.close()
-    return values
-
-
 def test_the_controller_stops_last(tmp_path: Path) -> None:
     with serving(tmp_path, "--brokers", "2") as serve:
         serve.process.stop(TIMEOUT_S)
@@ -244,7 +157,7 @@ def test_the_controller_stops_last(tmp_path: Path) -> None:
 
 
 def test_the_brokers_end_with_their_parent(tmp_path: Path) -> None:
-    serve = Serve(tmp_path, "--brokers", "2")
+    serve = ServedBrokers(tmp_path, "--brokers", "2")
     create(serve.addresses[0], "topic", 1, 2)
     produce(serve.addresses[0], "topic", b"x", 0, 1)
     serve.process.kill()
@@ -263,7 +176,7 @@ main(sys.argv[1:])
 
 
 def test_where_processes_cannot_fork_brokers_are_new_interpreters(tmp_path: Path) -> None:
-    serve = Serve(tmp_path, "--brokers", "2", program=("-c", WITHOUT_FORKS))
+    serve = ServedBrokers(tmp_path, "--brokers", "2", program=("-c", WITHOUT_FORKS))
     create(serve.addresses[0], "topic", 1, 2)
     produce(serve.addresses[1], "topic", b"x", 0, 1)
     serve.process.stop(TIMEOUT_S)
@@ -280,7 +193,7 @@ def test_a_single_server_grows_and_shrinks(tmp_path: Path) -> None:
     with pytest.raises(
         BrokerError, match=r"broker 2 has replicas, for example of new-0\. Start all brokers .*=?--brokers 2"
     ):
-        Serve(tmp_path)
+        ServedBrokers(tmp_path)
     with serving(tmp_path, "--brokers", "2") as several:
         delete(several.addresses[0], "new")
     with serving(tmp_path) as single:
@@ -297,7 +210,7 @@ def test_an_ephemeral_cluster_leaves_nothing_behind(tmp_path: Path, monkeypatch:
     assert list(tmp_path.glob("moldau-*")) == []
 
 
-def test_a_broker_that_cannot_start_stops_all(tmp_path: Path, cluster: Serve) -> None:
+def test_a_broker_that_cannot_start_stops_all(tmp_path: Path, cluster: ServedBrokers) -> None:
     command = [sys.executable, "-m", "moldau", "serve", "--data-dir", str(tmp_path / "data"), "--brokers", "2"]
     process = ServerProcess([*command, "--listen", cluster.addresses[0]], tmp_path / "log")
     with pytest.raises(BrokerError, match=r"(?s)exit code 1 .* is in use by another server.* all brokers stop"):

@@ -15,6 +15,9 @@ from moldau.testing.cluster import Cluster
 from moldau.testing.full_run import first_of
 from moldau.testing.wire import WireClient
 
+from .mutating_proxy import MutatingProxy, Mutation
+from .mutations.cluster import CLUSTER_MUTATIONS
+
 CASES = [
     "groups.describe.several",
     "configs.broker.other",
@@ -23,6 +26,9 @@ CASES = [
     "consumer-groups.heartbeat.invalid-message",
     "brokers",
 ]
+
+# One of this many mutations is in `make test`; the full run has all of them.
+IN_EACH_RUN = 5
 
 
 @pytest.fixture(scope="module")
@@ -58,3 +64,24 @@ def test_cases_leave_no_groups(cluster: Cluster) -> None:
         with WireClient(cluster.broker(broker_id).address) as wire:
             groups = wire.call(ListGroupsRequest()).groups
         assert [each.group_id for each in groups if each.group_id.startswith(prefix)] == []
+
+
+@pytest.mark.parametrize(
+    "mutation",
+    [
+        pytest.param(mutation, id=mutation.id, marks=[] if number % IN_EACH_RUN == 0 else pytest.mark.full)
+        for number, mutation in enumerate(CLUSTER_MUTATIONS)
+    ],
+)
+def test_a_defect_of_one_broker_is_detected(cluster: Cluster, mutation: Mutation) -> None:
+    """A proxy between the suite and broker 1 has the defect."""
+    cases = catalog.select(ids=mutation.cases)
+    assert cases
+    correct = Target(cluster.broker(1).address)
+    correct.describe()
+    with MutatingProxy(cluster.broker(1).address, mutation) as proxy:
+        target = Target(proxy.address)
+        vars(target).update(vars(correct), address=proxy.address)
+        failed = [each for each in Runner(target).run(cases) if each.verdict is Verdict.FAILED]
+        assert proxy.changed, "the mutation has changed nothing"
+    assert failed, mutation.title

@@ -10,6 +10,8 @@ import pytest
 
 from moldau.inspection.log_directories import inspect
 from moldau.log.memory_files import MemoryFileSystem
+from moldau.metadata.log_copy import MetadataLogCopy
+from moldau.metadata.settings import MetadataLogSettings
 
 from .directories import DIRECTORY, Storage, clean_directory, files_of, overwrite
 
@@ -178,3 +180,14 @@ def test_a_high_watermark_of_a_deleted_topic_of_the_same_name() -> None:
     assert "its high watermark was 9" in texts()
     storage.file_system.set_modified_ms(f"{DIRECTORY}/t-0/partition.metadata", 5)
     assert "high watermark" not in texts()
+
+
+@pytest.mark.parametrize(("node_id", "is_voter"), [(2, False), (100, True)])
+def test_a_broker_does_not_need_the_voters_in_its_copy_of_the_log(node_id: int, is_voter: bool) -> None:
+    """With `controller.quorum.voters`, the log does not name them."""
+    files = MemoryFileSystem()
+    copy = MetadataLogCopy.open(files, DIRECTORY, MetadataLogSettings(), node_id=2, now_ms=0)
+    copy.set_leader(100, 1)
+    copy.close(0)
+    files.replace_file(f"{DIRECTORY}/meta.properties", b"version=1\ncluster.id=c\nnode.id=%d\n" % node_id, sync=True)
+    assert any("voters are in the log" in text for _, text in found(files)) is is_voter

@@ -10,9 +10,15 @@ from moldau.config.broker_config import BrokerConfig, StaticValue
 from moldau.metadata.create_partitions import create_partitions
 from moldau.metadata.create_topics import auto_create_request, create_topics
 from moldau.metadata.delete_topics import delete_topics
+from moldau.metadata.reassignments import alter_partition_reassignments
 from moldau.metadata.records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from moldau.metadata.topic_names import invalid_reason
 from moldau.protocol.errors import ErrorCode, KafkaError
+from moldau.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from moldau.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -229,6 +235,25 @@ def test_invalid_assignments_are_rejected(
     new_cluster: type[Cluster], replicas: list[tuple[int, list[int]]], error: str
 ) -> None:
     assert errors(create(new_cluster(1, 2), assigned("a", *replicas))) == {"a": error}
+
+
+def test_a_limit_of_replicas_applies_to_topics_and_moves(new_cluster: type[Cluster]) -> None:
+    """`serve --brokers`: a follower would never get a record, and `acks=all` would wait for it forever."""
+    cluster = new_cluster(1, 2, settings={"moldau.max.replicas": "1", "offsets.topic.replication.factor": "2"})
+    two = CreatableTopic(name="a", num_partitions=1, replication_factor=2)
+    outcome = create(cluster, two, assigned("b", (0, [1, 2])), assigned("c", (0, [1])))
+    refused = "INVALID_REPLICATION_FACTOR"
+    assert errors(outcome) == {"a": refused, "b": refused, "c": "NONE"}
+    assert "at most 1 replica(s), not 2" in outcome.response.topics[0].error_message
+    cluster.commit(outcome.records)
+    for replicas in ([2], [1, 2]):
+        wanted = ReassignablePartition(partition_index=0, replicas=replicas)
+        request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name="c", partitions=[wanted])])
+        moved = alter_partition_reassignments(cluster.image, request, cluster.context)
+        assert moved.response.responses[0].partitions[0].error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+        assert moved.records == []
+    (internal,) = auto_create_request(["__consumer_offsets"], cluster.context.config).topics
+    assert internal.replication_factor == 1
 
 
 def test_an_assignment_excludes_counts_of_partitions_and_replicas(cluster: Cluster) -> None:

@@ -1,9 +1,10 @@
-"""A controller of Moldau as a separate process, for tests."""
+"""A controller of Moldau as a separate process, and brokers of Apache Kafka that join it, for tests."""
 
 import sys
 from pathlib import Path
 
-from moldau.testing.apache_kafka import free_ports
+from moldau.protocol.uuid import random_uuid, uuid_to_str
+from moldau.testing.apache_kafka import ApacheKafka, free_ports
 from moldau.testing.server_process import ServerProcess
 
 CONTROLLER = 3000
@@ -32,8 +33,7 @@ class Controller:
 
     @property
     def cluster_id(self) -> str:
-        lines = (self.data_dir / "meta.properties").read_text().splitlines()
-        return dict(line.split("=", 1) for line in lines if "=" in line)["cluster.id"]
+        return cluster_id_of(self.data_dir)
 
     def start(self) -> None:
         command = [sys.executable, "-m", "moldau", "serve", "--exit-with-stdin", "--data-dir", str(self.data_dir)]
@@ -54,3 +54,34 @@ class Controller:
 
     def log(self) -> str:
         return (self._folder / "controller.log").read_text()
+
+
+def cluster_id_of(data_dir: Path) -> str:
+    """The cluster to which a formatted directory belongs."""
+    lines = (data_dir / "meta.properties").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if "=" in line)["cluster.id"]
+
+
+def format_directory(cluster_id: str, directory: Path, node_id: int) -> None:
+    directory.mkdir()
+    content = {
+        "version": "1",
+        "cluster.id": cluster_id,
+        "node.id": str(node_id),
+        "directory.id": uuid_to_str(b"\0" + random_uuid()[1:]),
+    }
+    (directory / "meta.properties").write_text("".join(f"{key}={value}\n" for key, value in content.items()))
+
+
+class ApacheBroker(ApacheKafka):
+    """A broker of Apache Kafka without the controller role."""
+
+    def __init__(self, controller: str, cluster_id: str, folder: Path, node_id: int, **config: str) -> None:
+        super().__init__(
+            {"node.id": str(node_id), **config},
+            data_dir=folder / "apache",
+            parent=folder,
+            roles="broker",
+            controllers=controller,
+        )
+        format_directory(cluster_id, folder / "apache", node_id)

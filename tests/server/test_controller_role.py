@@ -6,7 +6,6 @@ The controller is node 3000, Apache Kafka's broker is node 1, Moldau's is node 2
 import itertools
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
@@ -15,53 +14,15 @@ from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from moldau.protocol.uuid import random_uuid, uuid_to_str
 from moldau.testing import Broker, jvm
-from moldau.testing.apache_kafka import ApacheKafka
 from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
-from .controllers import CONTROLLER, Controller
+from .controllers import CONTROLLER, ApacheBroker, Controller, format_directory
 
 BROKER = 1
 MOLDAU = 2
 _numbers = itertools.count()
-
-
-def format_directory(controller: Controller, directory: Path, node_id: int) -> None:
-    directory.mkdir()
-    content = {
-        "version": "1",
-        "cluster.id": controller.cluster_id,
-        "node.id": str(node_id),
-        "directory.id": uuid_to_str(b"\0" + random_uuid()[1:]),
-    }
-    (directory / "meta.properties").write_text("".join(f"{key}={value}\n" for key, value in content.items()))
-
-
-class ApacheBroker(ApacheKafka):
-    """A broker of Apache Kafka without the controller role."""
-
-    def __init__(self, controller: Controller, folder: Path) -> None:
-        super().__init__(
-            {
-                "process.roles": "broker",
-                "node.id": str(BROKER),
-                "controller.quorum.bootstrap.servers": controller.address,
-            },
-            data_dir=folder / "apache",
-            parent=folder,
-        )
-        format_directory(controller, folder / "apache", BROKER)
-
-    def prepare(self) -> None:
-        super().prepare()
-        listeners = f"PLAINTEXT://{self.bootstrap_servers}"
-        lines = self.properties.read_text().splitlines()
-        changed = {"listeners": listeners, "advertised.listeners": listeners}
-        settings = dict(line.split("=", 1) for line in lines) | changed
-        settings["controller.quorum.bootstrap.servers"] = self._config["controller.quorum.bootstrap.servers"]
-        self.properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
 
 
 @pytest.fixture(scope="module")
@@ -74,14 +35,15 @@ def controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controller]
 
 @pytest.fixture(scope="module")
 def apache(controller: Controller, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheBroker]:
-    with ApacheBroker(controller, tmp_path_factory.mktemp("broker")) as broker:
+    folder = tmp_path_factory.mktemp("broker")
+    with ApacheBroker(controller.address, controller.cluster_id, folder, BROKER) as broker:
         yield broker
 
 
 @pytest.fixture(scope="module")
 def moldau(controller: Controller, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     directory = tmp_path_factory.mktemp("moldau") / "data"
-    format_directory(controller, directory, MOLDAU)
+    format_directory(controller.cluster_id, directory, MOLDAU)
     settings = {
         "process.roles": "broker",
         "node.id": str(MOLDAU),

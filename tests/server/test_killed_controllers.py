@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,74 +16,27 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from moldau.protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
 from moldau.protocol.messages.init_producer_id import InitProducerIdRequest
 from moldau.testing import Broker
-from moldau.testing.apache_kafka import ApacheKafka, Quorum, free_ports, new_id
+from moldau.testing.apache_controllers import ApacheControllers
 from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
-
-from .test_joins_apache import format_directory
 
 pytestmark = pytest.mark.full
 
 ROUNDS = 6
 NODE = 2
-METADATA_LOG = TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])
-
-
-class ApacheController(ApacheKafka):
-    """One of several controllers of Apache Kafka."""
-
-    def __init__(self, node_id: int, voters: dict[int, str], cluster_id: str, parent: Path) -> None:
-        super().__init__(
-            {"process.roles": "controller", "node.id": str(node_id), "broker.session.timeout.ms": "9000"},
-            quorum=Quorum.STATIC,
-            parent=parent,
-            cluster_id=cluster_id,
-        )
-        self._address = voters[node_id]
-        self._voters = ",".join(f"{voter}@{address}" for voter, address in voters.items())
-
-    def _write_properties(self, controller_port: int) -> None:
-        super()._write_properties(controller_port)
-        settings = dict(line.split("=", 1) for line in self.properties.read_text().splitlines())
-        listeners = f"CONTROLLER://{self._address}"
-        settings |= {
-            "listeners": listeners,
-            "advertised.listeners": listeners,
-            "controller.quorum.voters": self._voters,
-        }
-        del settings["inter.broker.listener.name"]
-        self.properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
 
 
 @pytest.fixture(scope="module")
-def controllers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, ApacheController]]:
-    voters = {100 + number: f"127.0.0.1:{port}" for number, port in enumerate(free_ports(3))}
-    cluster_id, parent = new_id(), tmp_path_factory.mktemp("controllers")
-    with ExitStack() as stack:
-        made = {node_id: ApacheController(node_id, voters, cluster_id, parent) for node_id in voters}
-        for controller in made.values():
-            stack.callback(controller.close)
-            controller.prepare()
-        for started in [controller.launch() for controller in made.values()]:
-            assert started.wait(90), "a controller did not start"
-        yield made
+def controllers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheControllers]:
+    with ApacheControllers(3, tmp_path_factory.mktemp("controllers")) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
-def broker(controllers: dict[int, ApacheController], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    first = controllers[100]
-    directory = tmp_path_factory.mktemp("broker") / "data"
-    format_directory(first, directory)
-    settings = {
-        "process.roles": "broker",
-        "node.id": str(NODE),
-        "controller.quorum.voters": first._voters,
-        "broker.heartbeat.interval.ms": "500",
-    }
-    with Broker(config=settings, data_dir=directory, timeout_s=120) as started:
+def broker(controllers: ApacheControllers) -> Iterator[Broker]:
+    with controllers.broker(NODE) as started:
         yield started
 
 
@@ -120,14 +71,8 @@ class Writer:
         self._thread.join()
 
 
-def active(wire: WireClient) -> int | None:
-    """The active controller, which has answered this request itself."""
-    response = wire.call(DescribeQuorumRequest(topics=[METADATA_LOG]))
-    return None if response.error_code else response.topics[0].partitions[0].leader_id
-
-
-def is_another_active(wire: WireClient, killed: int) -> bool:
-    return active(wire) not in (None, killed)
+def is_another_active(controllers: ApacheControllers, wire: WireClient, killed: int) -> bool:
+    return controllers.active(wire) != killed
 
 
 def has_more(values: list[int], count: int) -> bool:
@@ -173,9 +118,7 @@ def read(address: str, topic: str, count: int) -> list[int]:
     return values
 
 
-def test_clients_of_a_broker_survive_the_death_of_controllers(
-    controllers: dict[int, ApacheController], broker: Broker
-) -> None:
+def test_clients_of_a_broker_survive_the_death_of_controllers(controllers: ApacheControllers, broker: Broker) -> None:
     address = broker.bootstrap_servers
     with WireClient(address) as wire:
         create(wire, "numbers")
@@ -183,14 +126,14 @@ def test_clients_of_a_broker_survive_the_death_of_controllers(
         producer_ids = [new_producer_id(wire)]
         try:
             for number in range(ROUNDS):
-                killed = wait_until(lambda: active(wire))
+                killed = controllers.active(wire)
                 acknowledged = len(writer.acknowledged)
-                controllers[killed].kill()
-                wait_until(partial(is_another_active, wire, killed))
+                controllers.kill(killed)
+                wait_until(partial(is_another_active, controllers, wire, killed))
                 create(wire, f"topic-{number}")
                 producer_ids.append(new_producer_id(wire))
                 wait_until(partial(has_more, writer.acknowledged, acknowledged))
-                assert controllers[killed].launch().wait(90)
+                assert controllers.launch(killed).wait(90)
         finally:
             writer.stop()
         assert len(set(producer_ids)) == ROUNDS + 1

@@ -69,6 +69,7 @@ def test_the_first_broker_has_the_controller_and_the_others_join_it(files: Memor
         ("/data",),
         {
             "node.id": "1",
+            "moldau.max.replicas": "1",
             "process.roles": "broker,controller",
             "log.dirs": "/data",
             "listeners": f"PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:{FREE}",
@@ -79,6 +80,7 @@ def test_the_first_broker_has_the_controller_and_the_others_join_it(files: Memor
         ("/data/brokers/2",),
         {
             "node.id": "2",
+            "moldau.max.replicas": "1",
             "process.roles": "broker",
             "controller.quorum.bootstrap.servers": f"127.0.0.1:{FREE}",
             "log.dirs": "/data/brokers/2",
