@@ -7,7 +7,6 @@ UNKNOWN_SERVER_ERROR instead of INVALID_REQUEST.)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..protocol.acl import AclOperation, AclResource
@@ -31,6 +30,7 @@ from ..protocol.messages.describe_acls import (
     DescribeAclsResource,
     DescribeAclsResponse,
 )
+from ..protocol.steps import Steps
 from ..security.acls import CLUSTER_NAME, Acl, AclFilter, AclPattern, AclPermission
 from .outcome import Outcome, Versioned, check_record_count
 from .records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
@@ -56,13 +56,17 @@ def acl_of(record: AccessControlEntryRecord) -> Acl:
     )
 
 
-def create_acls(
+def create_acls_in_steps(
     image: MetadataImage, request: CreateAclsRequest, context: ControllerContext
-) -> Outcome[CreateAclsResponse]:
-    """Decide on a CreateAclsRequest."""
-    existing = set(map(acl_of, image.access_control_entries.values()))
+) -> Steps[Outcome[CreateAclsResponse]]:
+    """Decide on a CreateAclsRequest, in steps."""
+    existing = set()
+    for record in image.access_control_entries.values():
+        existing.add(acl_of(record))
+        yield 0
     results, records = [], []
     for creation in request.creations:
+        yield 1
         problem = _problem(creation)
         if problem is not None:
             results.append(AclCreationResult(error_code=ErrorCode.INVALID_REQUEST, error_message=problem))
@@ -116,11 +120,12 @@ def _problem(creation: AclCreation) -> str | None:
     return None
 
 
-def delete_acls(image: MetadataImage, request: DeleteAclsRequest) -> Outcome[DeleteAclsResponse]:
-    """Decide on a DeleteAclsRequest."""
+def delete_acls_in_steps(image: MetadataImage, request: DeleteAclsRequest) -> Steps[Outcome[DeleteAclsResponse]]:
+    """Decide on a DeleteAclsRequest, in steps."""
     results = []
     removed: dict[bytes, None] = {}
     for each in request.filters:
+        yield 1
         if each.resource_type_filter not in set(AclResource) - {AclResource.UNKNOWN}:
             error, message = ErrorCode.INVALID_REQUEST, "Unknown resource type in the filter"
             results.append(DeleteAclsFilterResult(error_code=error, error_message=message))
@@ -128,6 +133,7 @@ def delete_acls(image: MetadataImage, request: DeleteAclsRequest) -> Outcome[Del
         chosen = _filter(each)
         matching = []
         for record_id, record in image.access_control_entries.items():
+            yield 0
             acl = acl_of(record)
             if chosen.matches(acl):
                 removed[record_id] = None
@@ -143,16 +149,24 @@ def delete_acls(image: MetadataImage, request: DeleteAclsRequest) -> Outcome[Del
                     )
                 )
         results.append(DeleteAclsFilterResult(matching_acls=matching))
-    records = [Versioned(RemoveAccessControlEntryRecord(id=record_id)) for record_id in removed]
+    records = []
+    for record_id in removed:
+        records.append(Versioned(RemoveAccessControlEntryRecord(id=record_id)))
+        yield 0
     check_record_count(records)
     return Outcome(DeleteAclsResponse(filter_results=results), records)
 
 
-def describe_acls(image: MetadataImage, request: DescribeAclsRequest) -> DescribeAclsResponse:
-    """The ACLs that match a filter, by resource."""
+def describe_acls_in_steps(image: MetadataImage, request: DescribeAclsRequest) -> Steps[DescribeAclsResponse]:
+    """The ACLs that match a filter, by resource, in steps."""
     chosen = _filter(request)
     resources: dict[tuple[int, str, int], DescribeAclsResource] = {}
-    for acl in _matching(image, chosen):
+    for record in image.access_control_entries.values():
+        yield 0
+        acl = acl_of(record)
+        if not chosen.matches(acl):
+            continue
+        yield 1
         key = (acl.resource_type, acl.name, acl.pattern)
         if key not in resources:
             resources[key] = DescribeAclsResource(
@@ -178,10 +192,6 @@ def has_unknown_code(filter_: DescribeAclsRequest | DeleteAclsFilter | AclCreati
             filter_.permission_type,
         )
     return 0 in codes
-
-
-def _matching(image: MetadataImage, chosen: AclFilter) -> Iterable[Acl]:
-    return filter(chosen.matches, map(acl_of, image.access_control_entries.values()))
 
 
 def _filter(request: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:

@@ -332,22 +332,19 @@ class Controller:
         return update_features(image, request, version, self.context)
 
     def _create_acls(self, image: MetadataImage, request: Any, *_: object) -> Steps[Outcome[Any]]:
-        from .acls import create_acls
+        from .acls import create_acls_in_steps
 
-        yield 0
-        return create_acls(image, request, self.context)
+        return create_acls_in_steps(image, request, self.context)
 
     def _delete_acls(self, image: MetadataImage, request: Any, *_: object) -> Steps[Outcome[Any]]:
-        from .acls import delete_acls
+        from .acls import delete_acls_in_steps
 
-        yield 0
-        return delete_acls(image, request)
+        return delete_acls_in_steps(image, request)
 
     def _alter_user_scram_credentials(self, image: MetadataImage, request: Any, *_: object) -> Steps[Outcome[Any]]:
-        from .scram_credentials import alter_user_scram_credentials
+        from .scram_credentials import alter_user_scram_credentials_in_steps
 
-        yield 0
-        return alter_user_scram_credentials(image, request)
+        return alter_user_scram_credentials_in_steps(image, request)
 
     def _unregister_broker(self, image: MetadataImage, request: Any, *_: object) -> Steps[Outcome[Any]]:
         from .brokers import unregister_broker

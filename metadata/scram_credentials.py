@@ -29,6 +29,7 @@ from ..protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
+from ..protocol.steps import Steps, completed
 from ..security.scram import MAX_ITERATIONS, MECHANISMS_BY_CODE, MIN_ITERATIONS, credential
 from .outcome import NO_ERROR, ApiError, Outcome, Versioned, check_record_count
 from .records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
@@ -41,11 +42,22 @@ def alter_user_scram_credentials(
     image: MetadataImage, request: AlterUserScramCredentialsRequest
 ) -> Outcome[AlterUserScramCredentialsResponse]:
     """Decide on an AlterUserScramCredentialsRequest."""
+    return completed(alter_user_scram_credentials_in_steps(image, request))
+
+
+def alter_user_scram_credentials_in_steps(
+    image: MetadataImage, request: AlterUserScramCredentialsRequest
+) -> Steps[Outcome[AlterUserScramCredentialsResponse]]:
+    """The same in steps."""
     changes: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
-    counts = Counter(change.name for change in changes)
+    counts: Counter[str] = Counter()
+    for change in changes:
+        counts[change.name] += 1
+        yield 0
     results: dict[str, ApiError] = {}
     records = []
     for change in changes:
+        yield 0
         if counts[change.name] > 1:
             message = "A user credential cannot be altered twice in the same request"
             results[change.name] = ApiError(ErrorCode.DUPLICATE_RESOURCE, message)
@@ -55,12 +67,12 @@ def alter_user_scram_credentials(
         if error is NO_ERROR:
             records.append(Versioned(_record(change)))
     check_record_count(records)
-    response = AlterUserScramCredentialsResponse(
-        results=[
+    response = AlterUserScramCredentialsResponse()
+    for user, error in results.items():
+        response.results.append(
             AlterUserScramCredentialsResult(user=user, error_code=error.code, error_message=error.message)
-            for user, error in results.items()
-        ]
-    )
+        )
+        yield 1
     return Outcome(response, records)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...metadata.acls import describe_acls, has_unknown_code
+from ...metadata.acls import describe_acls_in_steps, has_unknown_code
 from ...metadata.scram_credentials import describe_user_scram_credentials
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.alter_user_scram_credentials import (
@@ -68,14 +68,14 @@ def failed_sasl_authenticate(request: SaslAuthenticateRequest, error: KafkaError
 
 def handle_describe_acls(
     broker: Broker, context: RequestContext, request: DescribeAclsRequest
-) -> DescribeAclsResponse | None:
+) -> Sliced[DescribeAclsResponse] | DescribeAclsResponse | None:
     """The ACLs that match a filter. A code of 0 closes the connection."""
     if broker.authorizer is None:
         return failed_describe_acls(request, KafkaError(ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER))
     if has_unknown_code(request):
         context.close_connection(_UNKNOWN_CODE)
         return None
-    return describe_acls(broker.metadata.image, request)
+    return describe_acls_in_steps(broker.metadata.image, request)
 
 
 def failed_describe_acls(request: DescribeAclsRequest, error: KafkaError) -> DescribeAclsResponse:
