@@ -34,15 +34,15 @@ _OWN: Final = Section(
         acted_on=True,
     ),
     Setting(
-        "moldau.authentication.timeout.ms", LONG, 10_000, at_least(0), LOW,
-        "Time within which a client of a listener with TLS or SASL must authenticate; 0 is unlimited. Apache Kafka "
-        "closes such connections after connections.max.idle.ms.",
-        acted_on=True,
-    ),
-    Setting(
         "moldau.max.replicas", INT, 32767, at_least(1), LOW,
         "The highest number of replicas of a new partition. `moldau serve --brokers` sets it to 1, because its brokers "
         "do not copy records; partitions cannot be moved to another broker then.",
+        acted_on=True,
+    ),
+    Setting(
+        "moldau.authentication.timeout.ms", LONG, 10_000, at_least(0), LOW,
+        "Time within which a client of a listener with TLS or SASL must authenticate; 0 is unlimited. Apache Kafka "
+        "closes such connections after connections.max.idle.ms.",
         acted_on=True,
     ),
 )
@@ -78,9 +78,10 @@ SECTIONS: Final[tuple[Section, ...]] = (
 SETTINGS: Final[dict[str, Setting]] = {entry.name: entry for section in SECTIONS for entry in section.settings}
 DYNAMIC_ONLY: Final[dict[str, Setting]] = {entry.name: entry for entry in _DYNAMIC_ONLY}
 
-# Names with these prefixes belong to a listener or a plugin, so they are not misspelled.
+# Settings of Apache Kafka's authorizer, which are in none of its tables.
 _OF_THE_AUTHORIZER: Final = frozenset({"super.users", "allow.everyone.if.no.acl.found"})
-"""Settings of Apache Kafka's authorizer, which are in none of its tables."""
+
+# Names with these prefixes belong to a listener or a plugin, so they are not misspelled.
 KNOWN_PREFIXES: Final = ("listener.name.", "config.providers.", "rlmm.config.", "rsm.config.")
 
 # Settings with the same meaning in several units: the first one that is set wins.

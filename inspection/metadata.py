@@ -164,7 +164,7 @@ class _MetadataInspection:
         try:
             state = decode_quorum_state(data)
         except QuorumStateError as error:
-            self._add(Severity.ERROR, name, f"{error}. Startup rejects it")
+            self._add(Severity.ERROR, name, f"{error}. A controller does not start with it")
             return
         if not self._names_voters and json.loads(data)["data_version"] > 0 and self._is_voter(state.leader_id):
             text = "is of a quorum whose voters are in the log, and neither the log nor a snapshot names any"

@@ -342,9 +342,9 @@ class Controller:
         return delete_acls_in_steps(image, request)
 
     def _alter_user_scram_credentials(self, image: MetadataImage, request: Any, *_: object) -> Steps[Outcome[Any]]:
-        from .scram_credentials import alter_user_scram_credentials_in_steps
+        from .scram_credentials import alter_user_scram_credentials
 
-        return alter_user_scram_credentials_in_steps(image, request)
+        return alter_user_scram_credentials(image, request)
 
     def _unregister_broker(self, image: MetadataImage, request: Any, *_: object) -> Steps[Outcome[Any]]:
         from .brokers import unregister_broker

@@ -3,8 +3,8 @@
 It has the files of any metadata log (`metadata_log.py`). An observer (`observer.py`) decides what to append, and which
 records are committed. The copy may end with records that are not committed, and that may be truncated again. It need
 not be durable: what a power failure removes is fetched again. So nothing waits for a sync, and `quorum-state`, which
-has the leader and the epoch that the broker has seen, is not synced either. It never contains a vote. Only snapshots
-are synced, because the log before them may be deleted.
+has the leader and the epoch that the broker has seen, is not synced either: an incomplete one counts as missing. It
+never contains a vote. Only snapshots are synced, because the log before them may be deleted.
 """
 
 from __future__ import annotations
@@ -59,7 +59,10 @@ class MetadataLogCopy(StoredMetadataLog):
         """Open the copy, or create an empty one. Raises MetadataLogError if it cannot be read; OSError."""
         file_system.make_directory(join(data_directory, DIRECTORY))
         copy = cls(
-            file_system, data_directory, settings, open_parts(file_system, data_directory, settings, now_ms=now_ms)
+            file_system,
+            data_directory,
+            settings,
+            open_parts(file_system, data_directory, settings, now_ms=now_ms, is_state_synced=False),
         )
         if copy.is_of_controller(node_id):
             copy.abandon()

@@ -63,7 +63,7 @@ from .checkpoint import (
 )
 from .outcome import MAX_RECORDS_PER_REQUEST
 from .quorum_state import FILE_NAME as QUORUM_STATE_FILE
-from .quorum_state import QuorumState, QuorumStateError, decode_quorum_state
+from .quorum_state import QuorumState, QuorumStateError, decode_quorum_state, is_whole
 from .snapshots import RECORDS_PER_BATCH, SnapshotFile, Snapshots
 from .topic_names import CLUSTER_METADATA
 
@@ -140,18 +140,34 @@ class LogParts(NamedTuple):
     snapshots: Snapshots
     content: Snapshot | None
     """The content of the latest snapshot."""
+    repairs: tuple[str, ...] = ()
+    """What was missing and is not needed, as text."""
 
 
-def open_parts(file_system: FileSystem, data_directory: str, settings: MetadataLogSettings, *, now_ms: int) -> LogParts:
-    """Open the files of a directory, and truncate a torn tail. Raises MetadataLogError, OSError."""
+def open_parts(
+    file_system: FileSystem,
+    data_directory: str,
+    settings: MetadataLogSettings,
+    *,
+    now_ms: int,
+    is_state_synced: bool = True,
+) -> LogParts:
+    """Open the files of a directory, and truncate a torn tail. Raises MetadataLogError, OSError.
+
+    Without `is_state_synced`, a power failure may have left an incomplete `quorum-state`. It then counts as missing.
+    """
     directory = join(data_directory, DIRECTORY)
     state = QuorumState()
+    repairs: tuple[str, ...] = ()
     path = join(directory, QUORUM_STATE_FILE)
     if file_system.exists(path):
+        data = file_system.read_file(path)
         try:
-            state = decode_quorum_state(file_system.read_file(path))
+            state = decode_quorum_state(data)
         except QuorumStateError as error:
-            raise MetadataLogError(f"{path}: {error}") from None
+            if is_state_synced or is_whole(data):
+                raise MetadataLogError(f"{path}: {error}") from None
+            repairs = (f"{QUORUM_STATE_FILE} was incomplete, and the controllers will report their leader again",)
     snapshots = Snapshots(file_system, directory)
     content = snapshots.open()
     latest = snapshots.latest
@@ -169,7 +185,7 @@ def open_parts(file_system: FileSystem, data_directory: str, settings: MetadataL
     )
     if log.topic_id is None:
         log.set_topic_id(ONE_UUID)
-    return LogParts(log, state, snapshots, content)
+    return LogParts(log, state, snapshots, content, repairs)
 
 
 class StoredMetadataLog:
@@ -183,7 +199,8 @@ class StoredMetadataLog:
         settings: MetadataLogSettings,
         parts: LogParts,
     ) -> None:
-        log, state, snapshots, content = parts
+        log, state, snapshots, content, found = parts
+        self._found = found
         self._file_system = file_system
         self._data_directory = data_directory
         self._directory = join(data_directory, DIRECTORY)
@@ -243,7 +260,7 @@ class StoredMetadataLog:
     @property
     def repairs(self) -> list[str]:
         """The damage that opening the log has repaired, as text."""
-        return self._snapshots.repairs + self._log.repairs
+        return [*self._found, *self._snapshots.repairs, *self._log.repairs]
 
     @property
     def latest_snapshot(self) -> SnapshotId | None:

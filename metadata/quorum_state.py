@@ -60,3 +60,8 @@ def decode_quorum_state(data: bytes) -> QuorumState:
     if not all(type(number) is int for number in state[:3]):
         raise QuorumStateError(f"{FILE_NAME} is corrupt: {data!r}")
     return state
+
+
+def is_whole(data: bytes) -> bool:
+    """Whether a file was written to its end: a power failure leaves a beginning of it, or zeros in its place."""
+    return data.endswith(b"}")

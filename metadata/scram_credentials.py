@@ -29,7 +29,7 @@ from ..protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
-from ..protocol.steps import Steps, completed
+from ..protocol.steps import Steps, each
 from ..security.scram import MAX_ITERATIONS, MECHANISMS_BY_CODE, MIN_ITERATIONS, credential
 from .outcome import NO_ERROR, ApiError, Outcome, Versioned, check_record_count
 from .records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
@@ -40,15 +40,8 @@ if TYPE_CHECKING:
 
 def alter_user_scram_credentials(
     image: MetadataImage, request: AlterUserScramCredentialsRequest
-) -> Outcome[AlterUserScramCredentialsResponse]:
-    """Decide on an AlterUserScramCredentialsRequest."""
-    return completed(alter_user_scram_credentials_in_steps(image, request))
-
-
-def alter_user_scram_credentials_in_steps(
-    image: MetadataImage, request: AlterUserScramCredentialsRequest
 ) -> Steps[Outcome[AlterUserScramCredentialsResponse]]:
-    """The same in steps."""
+    """Decide on an AlterUserScramCredentialsRequest."""
     changes: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
     counts: Counter[str] = Counter()
     for change in changes:
@@ -57,7 +50,7 @@ def alter_user_scram_credentials_in_steps(
     results: dict[str, ApiError] = {}
     records = []
     for change in changes:
-        yield 0
+        yield 1
         if counts[change.name] > 1:
             message = "A user credential cannot be altered twice in the same request"
             results[change.name] = ApiError(ErrorCode.DUPLICATE_RESOURCE, message)
@@ -67,13 +60,13 @@ def alter_user_scram_credentials_in_steps(
         if error is NO_ERROR:
             records.append(Versioned(_record(change)))
     check_record_count(records)
-    response = AlterUserScramCredentialsResponse()
-    for user, error in results.items():
-        response.results.append(
-            AlterUserScramCredentialsResult(user=user, error_code=error.code, error_message=error.message)
-        )
-        yield 1
-    return Outcome(response, records)
+    made = yield from each(_result, results.items())
+    return Outcome(AlterUserScramCredentialsResponse(results=made), records)
+
+
+def _result(result: tuple[str, ApiError]) -> AlterUserScramCredentialsResult:
+    user, error = result
+    return AlterUserScramCredentialsResult(user=user, error_code=error.code, error_message=error.message)
 
 
 def _problem(image: MetadataImage, change: ScramCredentialDeletion | ScramCredentialUpsertion) -> ApiError:

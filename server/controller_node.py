@@ -111,7 +111,7 @@ class ControllerNode:
         self._sessions = BrokerSessions(config.int("broker.session.timeout.ms"), self._local_broker)
         self._sessions.is_connected = self._is_connected
         self._connections: dict[int, tuple[int, Callable[[], bool]]] = {}  # epoch and connection of the last heartbeat
-        self._waiting: set[_WaitingFetch] = set()
+        self._waiting: dict[_WaitingFetch, None] = {}  # in the order of their arrival
         self._fencing = False
         self._left: asyncio.Future[None] | None = None
         self._timer: Timer | None = None
@@ -186,8 +186,8 @@ class ControllerNode:
 
     def wait_for_change(self, context: RequestContext, max_wait_ms: int, make: Callable[[], FetchResponse]) -> None:
         """Respond with ``make`` after the next change of the metadata, or after ``max_wait_ms``."""
-        fetch = _WaitingFetch(context, make, self._waiting.discard)
-        self._waiting.add(fetch)
+        fetch = _WaitingFetch(context, make, lambda fetch: self._waiting.pop(fetch, None))
+        self._waiting[fetch] = None
         fetch.timer = self.timers.call_after(max_wait_ms, fetch.finish)
         context.on_cancel = fetch.forget
         context.on_complete_early = fetch.finish

@@ -77,7 +77,9 @@ class ApacheCluster:
 
 def apache_controller() -> ApacheKafka:
     """A controller of Apache Kafka that is not a broker."""
-    return ApacheKafka({"node.id": str(CONTROLLER)}, roles="controller", heap_mb=_HEAP_MB)
+    # A busy machine must not fence a broker: it would lose its leaderships for a moment.
+    config = {"node.id": str(CONTROLLER), "broker.session.timeout.ms": "30000"}
+    return ApacheKafka(config, roles="controller", heap_mb=_HEAP_MB)
 
 
 def joined_broker(controller: ApacheKafka, directory: Path, node_id: int = 1, **config: str) -> Broker:

@@ -13,7 +13,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,9 +25,10 @@ README = ROOT / "README.md"
 
 pytestmark = pytest.mark.skipif(not README.exists(), reason="reads the README of a checkout")
 
-# The examples wait this long for a record: one that takes longer has waited for a record that does not come.
-EXAMPLES_TIMEOUT_S = 10
 DEADLINE_S = 60
+# The examples wait 10 s for a record. A test waits beyond its deadline instead: an example whose record does not arrive
+# fails, and a slow machine does not matter.
+TIMEOUTS = {"timeout_ms=10_000": "timeout_ms=600_000", "timeout=10": "timeout=600"}
 
 PAGE = README.read_text(encoding="utf-8") if README.exists() else ""
 PYTHON = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
@@ -99,11 +99,10 @@ def test_continuous_integration_runs_the_command_of_the_readme() -> None:
 
 
 def run_client(program: str, environment: dict[str, str], folder: Path) -> None:
-    started = time.monotonic()
-    done = run([sys.executable, "-c", program], environment, folder)
+    (timeout,) = (text for text in TIMEOUTS if text in program)
+    done = run([sys.executable, "-c", program.replace(timeout, TIMEOUTS[timeout])], environment, folder)
     assert done.returncode == 0, f"{program}\n{done.stderr}"
     assert re.search(r"\d \d+ b'", done.stdout), done.stdout
-    assert time.monotonic() - started < EXAMPLES_TIMEOUT_S, f"this waits until its timeout:\n{program}"
 
 
 def test_commands_and_clients_work_twice(broker: Broker, environment: dict[str, str], tmp_path: Path) -> None:

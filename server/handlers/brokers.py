@@ -13,18 +13,22 @@ NodeEndpoint = tuple[int, str, int, str | None]
 
 
 def node_endpoints(broker: Broker, context: RequestContext) -> list[NodeEndpoint]:
-    """The active brokers that have the client's listener, with the addresses that clients of the listener connect to.
+    """The unfenced brokers that have the client's listener, with the addresses that clients of the listener connect to.
 
+    A broker that knows that it is fenced does not list itself, like Apache Kafka's: it may have been suspended.
     Without ``advertised.listeners``, the address of this broker is the address that the client connected to. This works
     for the client, whatever name it uses.
     """
-    host, port = broker.advertised.get(context.listener_name) or context.local_address
-    endpoints: list[NodeEndpoint] = [(broker.node_id, host, port, broker.rack)]
     registered = broker.metadata.image.brokers
-    if len(registered) > 1:
+    endpoints: list[NodeEndpoint] = []
+    own = registered.get(broker.node_id)
+    if own is not None and not own.fenced:
+        host, port = broker.advertised.get(context.listener_name) or context.local_address
+        endpoints.append((broker.node_id, host, port, broker.rack))
+    if len(registered) > 1 or not endpoints:
         for other in registered.values():
             listener = other.listeners.get(context.listener_name)
-            if other.id != broker.node_id and other.is_active and listener is not None:
+            if other.id != broker.node_id and not other.fenced and listener is not None:
                 endpoints.append((other.id, listener.host, listener.port, other.rack))
         endpoints.sort()
     return endpoints

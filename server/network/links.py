@@ -483,7 +483,7 @@ class Links:
         self.later = later
         self.rng = rng
         self.staging = memoryview(bytearray(STAGING_BYTES))
-        self._links: set[Link] = set()
+        self._links: dict[Link, None] = {}  # a set in the order of creation: what is closed together has an order
         self._cut: frozenset[Address] = frozenset()
 
     @classmethod
@@ -503,7 +503,7 @@ class Links:
     def open(self, address: Address, client_id: str, settings: LinkSettings | None = None) -> Link:
         """Create a link. It connects when it has a request to send."""
         link = Link(self, address, client_id, settings or LinkSettings())
-        self._links.add(link)
+        self._links[link] = None
         return link
 
     def cut(self, addresses: Iterable[Address]) -> None:
@@ -528,7 +528,7 @@ class Links:
 
     def closed(self, link: Link) -> None:
         """Remove a closed link. Called by the link."""
-        self._links.discard(link)
+        self._links.pop(link, None)
 
     def close(self) -> None:
         """Close all links."""

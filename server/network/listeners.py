@@ -149,7 +149,7 @@ class Network:
         self.read_ahead = ReadAhead(background)
         self.peer_log = PeerLog(logging.getLogger(Connection.__module__), timers, loop.time)
         self.listeners: list[Listener] = []
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}  # a set in the order of arrival
         self._backlog = backlog
         self._send_buffer_bytes = send_buffer_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
@@ -199,11 +199,11 @@ class Network:
             logger.debug("A connection was closed while it was being accepted: %s", error)
             sock.close()
             return
-        self.connections.add(connection)
         if authentication.pending_authentication and self._authentication_timeout_ms > 0:
             # The timer must not keep a closed connection in memory.
             check = partial(_check_authenticated, weakref.ref(connection), self._authentication_timeout_ms)
             self.timers.call_after(self._authentication_timeout_ms, check)
+        self.connections[connection] = None
 
     def forget_fast_paths(self) -> None:
         """The next request of each connection takes the slow path: what earlier requests were allowed has changed."""
@@ -212,7 +212,7 @@ class Network:
 
     def connection_closed(self, connection: Connection) -> None:
         """Remove a closed connection. Called by the connection."""
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         if not self.connections and self._drained is not None:
             self._drained.set()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from moldau.protocol.messages.list_groups import ListGroupsRequest
+from moldau.protocol.messages.metadata import MetadataRequest
 from moldau.spark_integration.fixtures import TEST_CONF
 from moldau.testing.client import Client, Received, Record
 from moldau.testing.wire import WireClient
@@ -108,5 +109,12 @@ def numbered(slices: Mapping[int, Iterable[int]]) -> list[bytes]:
 
 
 def group_names(bootstrap_servers: str) -> list[str]:
+    """All groups of the cluster: each broker knows those that it coordinates."""
     with WireClient(bootstrap_servers) as wire:
-        return [group.group_id for group in wire.call(ListGroupsRequest()).groups]
+        brokers = wire.call(MetadataRequest(topics=[])).brokers
+    addresses = [f"{broker.host}:{broker.port}" for broker in brokers]
+    names = []
+    for address in addresses if len(addresses) > 1 else [bootstrap_servers]:
+        with WireClient(address) as wire:
+            names += [group.group_id for group in wire.call(ListGroupsRequest()).groups]
+    return names

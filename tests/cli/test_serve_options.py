@@ -19,6 +19,7 @@ EVERYTHING = [
     "--listen", "127.0.0.1:0", "--listen=INSIDE://h:1", "--data-dir", "/d", "--durable", "--config", "f",
     "--set", "a=b", "--set=c=d", "--allow-non-empty", "--ephemeral", "--print-config", "--exit-with-stdin",
     "--control", "127.0.0.1:1", "--brokers", "3", "--member-of", "1,2", "--unsynced",
+    "--fork-host",
 ]  # fmt: skip
 
 
@@ -37,6 +38,7 @@ def test_options_are_parsed() -> None:
         "--brokers": ["3"],
         "--member-of": ["1,2"],
         "--unsynced": [],
+        "--fork-host": [],
     }
     assert serve.parse([]) == {}
 
@@ -289,7 +291,7 @@ def test_invalid_value_prevents_the_start_and_is_reported_with_range_and_origin(
         (["--set", "num.partitions"], "--set requires key=value, not 'num.partitions'"),
         (["--config", "/nowhere/server.properties"], "cannot read /nowhere/server.properties: No such file"),
         (["--listen", "h:99999"], "NAME://host:port, the port from 0 to 65535"),
-        (["--listen", "SSL://h:1"], "only PLAINTEXT is supported yet"),
+        (["--ephemeral", "--listen", "SSL://h:1"], "The listener SSL cannot use ssl.keystore.location: it is missing"),
         (["--listen", "http://127.0.0.1:9092"], "--listen http://127.0.0.1:9092: a Kafka listener is not HTTP; use"),
         (["--set", "num.partition=3"], "--set num.partition: unknown setting; did you mean num.partitions"),
         (["--set", "Num.Partitions=3"], "did you mean num.partitions"),

@@ -219,3 +219,27 @@ def test_the_log_of_a_controller_is_not_taken_for_a_copy() -> None:
     with pytest.raises(MetadataLogError, match=r"log of a controller .* process\.roles=broker,controller"):
         follow(controller.files, "/c", node_id=LEADER)
     assert [controller.files.read_file(path) for path in paths] == before
+
+
+@pytest.mark.parametrize("left", [b"", bytes(94), b'{"leaderId":100,"leaderEpo'])
+def test_a_copy_needs_no_quorum_state_after_a_power_failure(left: bytes) -> None:
+    controller, files = Controller(), MemoryFileSystem()
+    files.make_directory("/b")
+    metadata = follow(files)
+    catch_up(controller, metadata)
+    files = files.crash()
+    files.replace_file("/b/__cluster_metadata-0/quorum-state", left, sync=False)
+    restarted = follow(files)
+    assert any("quorum-state was incomplete" in repair for repair in restarted.repairs)
+    catch_up(controller, restarted)
+    assert restarted.image == controller.metadata.image
+
+
+def test_a_quorum_state_in_an_unknown_version_is_refused() -> None:
+    files = MemoryFileSystem()
+    files.make_directory("/b")
+    follow(files).close(NOW)
+    newer = b'{"leaderId":100,"leaderEpoch":3,"votedId":-1,"data_version":9}'
+    files.replace_file("/b/__cluster_metadata-0/quorum-state", newer, sync=False)
+    with pytest.raises(MetadataLogError, match="data_version 9"):
+        follow(files)

@@ -11,6 +11,7 @@ from moldau.protocol.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 from moldau.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
+from moldau.protocol.steps import completed
 from moldau.security.scram import SHA_256, SHA_512, credential, salted_password
 
 SALTED = salted_password(SHA_256, "secret", b"salt", 4096)
@@ -27,7 +28,7 @@ def alter(image: MetadataImage, *changes: object) -> tuple[MetadataImage, dict[s
         deletions=[each for each in changes if isinstance(each, ScramCredentialDeletion)],
         upsertions=[each for each in changes if isinstance(each, ScramCredentialUpsertion)],
     )
-    outcome = alter_user_scram_credentials(image, request)
+    outcome = completed(alter_user_scram_credentials(image, request))
     after = image.replayed(versioned.record for versioned in outcome.records)
     return after, {result.user: result.error_code for result in outcome.response.results}
 

@@ -1,0 +1,46 @@
+"""A controller and brokers under faults, from seeds: see `simulation`. `coordinator.seeds` selects the runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from ...coordinator.seeds import printed_whatever_hashes_are, seeds
+from .faults import Faults
+from .simulation import SECONDS, simulate
+
+SHORT_RUN_SEEDS = 4
+SHORT_RUN_SECONDS = 20
+FULL_RUN_SEEDS = 200
+
+
+def test_a_cluster_under_faults_loses_nothing() -> None:
+    counts: Counter[str] = Counter()
+    for seed in seeds(0, SHORT_RUN_SEEDS):
+        cluster = simulate(seed, SHORT_RUN_SECONDS)
+        counts += cluster.responses + cluster.faults.counts
+        counts["compared images"] += cluster.invariants.compared
+    wanted = {"killed", "lost answer", "cut", "paused", "ProduceRequest", "EndTxnRequest", "compared images"}
+    assert not [name for name in sorted(wanted) if not counts[name]], "a simulation without these would prove nothing"
+
+
+@pytest.mark.extended
+def test_clusters_under_faults_lose_nothing() -> None:
+    for seed in seeds(SHORT_RUN_SEEDS, FULL_RUN_SEEDS):
+        simulate(seed, SECONDS)
+
+
+def test_a_seed_determines_the_run() -> None:
+    program = """
+from {package}.simulation import simulate
+for seed in (0, 2):
+    cluster = simulate(seed, 4)
+    print(cluster.digest.hexdigest(), len(cluster.events))
+"""
+    assert len(printed_whatever_hashes_are(program, Path(__file__).parent).split()) == 4
+
+
+def test_every_kind_of_fault_has_a_method() -> None:
+    assert all(callable(getattr(Faults, f"_{kind}", None)) for kind in Faults.KINDS)
