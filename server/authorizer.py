@@ -92,6 +92,11 @@ class Authorizer:
                 self._log(key, decision)
         return allowed
 
+    @staticmethod
+    def host_of(client_host: str) -> str:
+        """The host in ACLs of an address as `RequestContext.client_host` has it."""
+        return java_host(client_host.removeprefix("/"))
+
     def allows_any(self, principal: str, host: str, operation: AclOperation, resource_type: AclResource) -> bool:
         """Whether there may be a resource of the type on which the client may perform the operation."""
         return self._current().decide_by_type(principal, host, operation, resource_type)

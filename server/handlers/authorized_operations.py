@@ -62,4 +62,5 @@ def of_cluster(node: _Node, context: RequestContext) -> int:
 
 
 def _of(authorizer: Authorizer, context: RequestContext, kind: On, name: str) -> int:
-    return authorizer.operations(context.principal, context.client_host.removeprefix("/"), _OF[kind], kind, name)
+    host = authorizer.host_of(context.client_host)
+    return authorizer.operations(context.principal, host, _OF[kind], kind, name)

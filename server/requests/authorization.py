@@ -7,7 +7,7 @@ before its existence is looked at. `CHECKS` has an entry for each API; a test co
 
 Checks are generators that yield once per element, because requests may be long.
 
-- Fetches are served without fetch sessions, so that each fetch names all of its partitions, which are checked.
+- Fetches are checked by their handler, which knows the partitions of their sessions (`handlers.fetch_authorization`).
 - Requests are checked when they arrive, not again when a waiting fetch wakes up, as in Apache Kafka.
 - Produce requests of which a partition was refused with ``acks=0`` close the connection.
 """
@@ -284,40 +284,6 @@ def _has_transactional_records(request: Any) -> Sliced[bool]:
 
 
 _TOPICS_OF_PRODUCE: Final = _elements(Can.WRITE, On.TOPIC, "topic_data", "responses")
-
-
-def _fetch(checked: Checked) -> Sliced[Response | None]:
-    request = checked.request
-    request.session_id, request.session_epoch, request.forgotten_topics_data = 0, -1, []
-    replica_id = request.replica_id if checked.route.version < 15 else request.replica_state.replica_id
-    if replica_id >= 0:
-        if checked.allows(Can.CLUSTER_ACTION, On.CLUSTER):
-            return None
-        return (yield from _refused_fetch(checked, request.topics))
-    return (yield from _TOPICS_OF_FETCH(checked))
-
-
-def _refused_fetch(checked: Checked, topics: list[Any]) -> Sliced[Response]:
-    from ...protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-
-    response = FetchResponse()
-    for topic in topics:
-        refused = FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id)
-        response.responses.append(refused)
-        for wanted in topic.partitions:
-            refused.partitions.append(
-                PartitionData(
-                    partition_index=wanted.partition,
-                    error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-                    high_watermark=-1,
-                    records=b"",
-                )
-            )
-            yield 1
-    return response
-
-
-_TOPICS_OF_FETCH: Final = _elements(Can.READ, On.TOPIC, "topics", "responses", refuse=_refused_fetch)
 
 
 # -- topics ------------------------------------------------------------------------------------------------------------
@@ -750,7 +716,7 @@ _WRITE_TRANSACTION: Final = _whole((Can.WRITE, On.TRANSACTIONAL_ID, "transaction
 
 CHECKS: Final[dict[ApiKey, Check]] = {
     ApiKey.PRODUCE: _produce,
-    ApiKey.FETCH: _fetch,
+    ApiKey.FETCH: _nothing,
     ApiKey.LIST_OFFSETS: _elements(Can.DESCRIBE, On.TOPIC, "topics", "topics"),
     ApiKey.METADATA: _metadata,
     ApiKey.OFFSET_COMMIT: _all(_READ_GROUP, _elements(Can.READ, On.TOPIC, "topics", "topics")),

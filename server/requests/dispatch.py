@@ -295,7 +295,7 @@ class Dispatcher:
         parts = route.encode_or_fail(context, answer)
         if route.repeats and parts is not None:
             self._learn(context, route, frame, answer)
-        elif route.has_file_ranges and parts is not None and self._authorizer is None:
+        elif route.has_file_ranges and parts is not None and self._still_allowed(context):
             fast_path = connection.fetch_fast_path
             if fast_path is None and self._new_fetch_fast_path is not None:
                 fast_path = connection.fetch_fast_path = self._new_fetch_fast_path()
@@ -337,9 +337,13 @@ class Dispatcher:
             return route.fault(context), 0
         return steps, 0
 
+    def _still_allowed(self, context: ServedRequest) -> bool:
+        """False if a part of the request was refused, or if ACLs have changed since it was allowed."""
+        return self._authorizer is None or context.acl_epoch == self._authorizer.epoch
+
     def _learn(self, context: ServedRequest, route: Route, frame: Frame, answer: Any) -> None:
-        if self._authorizer is not None and context.acl_epoch != self._authorizer.epoch:
-            return  # a part of it was refused, or ACLs have changed since it was allowed
+        if not self._still_allowed(context):
+            return
         fast_path = context.connection.produce_fast_path
         if fast_path is None:
             fast_path = context.connection.produce_fast_path = self._new_produce_fast_path()

@@ -66,7 +66,9 @@ from moldau.protocol.messages import (
 from moldau.security.acls import AclPattern, AclPermission
 from moldau.server.apis import APIS
 from moldau.server.authorizer import STANDARD_AUTHORIZER, java_host
+from moldau.server.handlers.fetch import MANY_PARTITIONS
 from moldau.server.requests.authorization import CHECKS
+from moldau.server.requests.fetch_fast_path import FetchFastPath
 from moldau.testing.builders import batch, fetch_request, produce, produce_request, values
 from moldau.testing.builders import fetch as fetch_records
 from moldau.testing.waiting import wait_until
@@ -504,7 +506,7 @@ def test_some_topics_of_a_request_are_refused(secured: Secured) -> None:
         fetching = fetch_request("t", 0)
         fetching.topics += fetch_request("u", 0).topics
         response = wire.call(fetching, 12)
-        assert (response.error_code, response.session_id) == (0, 0)
+        assert response.error_code == 0
         errors = {topic.topic: topic.partitions[0].error_code for topic in response.responses}
         assert errors == {"t": TOPIC_AUTH, "u": 0}
         topics = wire.call(metadata.MetadataRequest(topics=None), 9).topics
@@ -573,6 +575,109 @@ def test_the_fast_path_ends_when_acls_change(secured: Secured) -> None:
         secured.clear()
         assert produce(wire, "fast", batch(b"denied")).error_code == TOPIC_AUTH
         assert values(fetch_records(plain, "fast", 0)) == [b"x"] * 5
+
+
+class Session:
+    """A fetch session of a connection, over topics by name."""
+
+    def __init__(self, wire: WireClient) -> None:
+        self.wire = wire
+        self.session_id = self._epoch = 0
+
+    def fetch(self, *topics: str, max_wait_ms: int = 0) -> dict[str, Any]:
+        """The next request, which names only these topics. Returns the partition of each topic in the response."""
+        request = fetch_request("t", max_wait_ms=max_wait_ms)
+        request.topics = [each for topic in topics for each in fetch_request(topic).topics]
+        request.session_id, request.session_epoch = self.session_id, self._epoch
+        response = self.wire.call(request, 12)
+        assert response.error_code == 0
+        self.session_id, self._epoch = response.session_id, self._epoch + 1
+        return {topic.topic: topic.partitions[0] for topic in response.responses}
+
+
+def errors_of(partitions: dict[str, Any]) -> dict[str, int]:
+    return {topic: partition.error_code for topic, partition in partitions.items()}
+
+
+def test_a_fetch_session_has_refused_partitions_until_an_acl_allows_them(secured: Secured) -> None:
+    for topic in ("session-1", "session-2"):
+        secured.running.create_topic(topic)
+        with WireClient(secured.plain) as plain:
+            assert produce(plain, topic, batch(b"x")).error_code == 0
+    secured.acl(Can.READ, On.TOPIC, "session-1")
+    with secured.login() as wire:
+        session = Session(wire)
+        assert errors_of(session.fetch("session-1", "session-2")) == {"session-1": 0, "session-2": TOPIC_AUTH}
+        assert session.session_id != 0
+        for _ in range(2):
+            assert errors_of(session.fetch()) == {"session-1": 0, "session-2": TOPIC_AUTH}
+        secured.acl(Can.READ, On.TOPIC, "session-2")
+        found = session.fetch()
+        assert errors_of(found) == {"session-1": 0, "session-2": 0}
+        assert values(found["session-2"]) == [b"x"]
+        secured.acl(Can.READ, On.TOPIC, "session-1", permission=AclPermission.DENY)
+        assert errors_of(session.fetch()) == {"session-1": TOPIC_AUTH, "session-2": 0}
+        assert errors_of(session.fetch("missing")) == {"session-1": TOPIC_AUTH, "session-2": 0, "missing": TOPIC_AUTH}
+
+
+def test_a_fetch_session_of_many_partitions_is_authorized(secured: Secured) -> None:
+    secured.running.create_topic("many")
+    secured.acl(Can.READ, On.TOPIC, "many")
+    names = [f"absent-{number}" for number in range(2 * MANY_PARTITIONS)]
+    with secured.login() as wire:
+        session = Session(wire)
+        for topics in (["many", *names], []):
+            assert errors_of(session.fetch(*topics)) == dict.fromkeys(names, TOPIC_AUTH) | (
+                {"many": 0} if topics else {}
+            )
+
+
+def test_a_session_of_another_user_gives_no_access(secured: Secured) -> None:
+    for topic in ("of-alice", "of-bob"):
+        secured.running.create_topic(topic)
+    secured.acl(Can.READ, On.TOPIC, "of-alice")
+    secured.acl(Can.READ, On.TOPIC, "of-bob", principal="User:bob")
+    with secured.login() as alice, secured.login("bob") as bob:
+        session = Session(alice)
+        assert errors_of(session.fetch("of-alice", "of-bob")) == {"of-alice": 0, "of-bob": TOPIC_AUTH}
+        session.wire = bob
+        assert errors_of(session.fetch()) == {"of-alice": TOPIC_AUTH, "of-bob": 0}
+        session.wire = alice
+        assert errors_of(session.fetch()) == {"of-alice": 0, "of-bob": TOPIC_AUTH}
+
+
+def test_ids_of_topics_are_refused_only_if_there_is_such_a_topic(secured: Secured) -> None:
+    known = secured.running.broker.metadata.image.topics_by_name["t"].topic_id
+    with secured.login() as wire:
+        for topic_id, error in ((known, TOPIC_AUTH), (bytes(15) + b"\7", ErrorCode.UNKNOWN_TOPIC_ID)):
+            request = fetch_request("t")
+            request.topics[0].topic_id = topic_id
+            for version in (13, 18):
+                assert wire.call(request, version).responses[0].partitions[0].error_code == error
+
+
+def test_the_fast_path_of_a_consumer_ends_when_acls_change(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[bool] = []
+    serve = FetchFastPath.serve
+
+    def counted(self: Any, *args: Any) -> Any:
+        parts = serve(self, *args)
+        served.append(parts is not None)
+        return parts
+
+    monkeypatch.setattr(FetchFastPath, "serve", counted)
+    secured.running.create_topic("fast-fetch")
+    with WireClient(secured.plain) as plain:
+        assert produce(plain, "fast-fetch", batch(b"x")).error_code == 0
+    secured.acl(Can.READ, On.TOPIC, "fast-fetch")
+    with secured.login() as wire:
+        for _ in range(5):
+            assert values(fetch_records(wire, "fast-fetch")) == [b"x"]
+        assert served == [True] * 4
+        secured.acl(Can.READ, On.TOPIC, "fast-fetch", permission=AclPermission.DENY)
+        for _ in range(3):
+            assert fetch_records(wire, "fast-fetch").error_code == TOPIC_AUTH
+        assert served[4:] == [False] * 2
 
 
 def test_users_are_separate(secured: Secured) -> None:
