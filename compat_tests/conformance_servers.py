@@ -22,7 +22,7 @@ from moldau.compat_tests import telemetry_receiver
 from moldau.conformance.sasl import MECHANISMS, Credentials, authenticator
 from moldau.conformance.target import Security, Target
 from moldau.testing import Broker, go_programs, kafka_jars
-from moldau.testing.apache_cluster import ApacheCluster, apache_controller, joined_broker
+from moldau.testing.apache_cluster import ApacheCluster, apache_controller, broker_of
 from moldau.testing.apache_kafka import ApacheKafka, free_ports, guard
 from moldau.testing.cluster import Cluster
 from moldau.testing.requirements import require_program
@@ -289,7 +289,7 @@ def _under_apache_controller(patience: float) -> Iterator[Target]:
     with (
         tempfile.TemporaryDirectory(prefix="conformance-server-") as folder,
         apache_controller() as controller,
-        joined_broker(controller, Path(folder)) as broker,
+        broker_of(controller, Path(folder)) as broker,
     ):
         yield _with_restarts(broker, patience)
 

@@ -238,7 +238,8 @@ class Runner:
             return f"since Apache Kafka {case.since}; the server has the protocol of {target.release}"
         if case.until is not None and target.release >= case.until:
             return f"until Apache Kafka {case.until}; the server has the protocol of {target.release}"
-        if len(target.brokers) < case.brokers:
+        # A server that lists no broker at all has one, and a defect that the cases must find.
+        if max(len(target.brokers), 1) < case.brokers:
             return f"it needs {case.brokers} brokers; the cluster has {len(target.brokers)}"
         if case.alters_configs and not self._alter_configs:
             return "it changes settings of the server, and --no-alter-configs was given"

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Final, Self
 
 from moldau.protocol.messages.describe_cluster import DescribeClusterRequest
-from moldau.testing.apache_kafka import ApacheKafka, new_id
+from moldau.testing.apache_kafka import ApacheKafka
 from moldau.testing.broker import Broker
+from moldau.testing.joined_brokers import format_directory, joined_broker
 from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
@@ -82,16 +83,7 @@ def apache_controller() -> ApacheKafka:
     return ApacheKafka(config, roles="controller", heap_mb=_HEAP_MB)
 
 
-def joined_broker(controller: ApacheKafka, directory: Path, node_id: int = 1, **config: str) -> Broker:
+def broker_of(controller: ApacheKafka, directory: Path, node_id: int = 1, **config: str) -> Broker:
     """A broker of Moldau, not started yet, with a new directory, under a controller of Apache Kafka."""
-    directory.mkdir(exist_ok=True)
-    content = {"version": "1", "cluster.id": controller.cluster_id, "node.id": str(node_id), "directory.id": new_id()}
-    (directory / "meta.properties").write_text("".join(f"{key}={value}\n" for key, value in content.items()))
-    settings = {
-        "process.roles": "broker",
-        "node.id": str(node_id),
-        "controller.quorum.bootstrap.servers": controller.controllers,
-        "broker.heartbeat.interval.ms": "500",
-        **config,
-    }
-    return Broker(config=settings, data_dir=directory, timeout_s=120)
+    format_directory(controller.cluster_id, directory, node_id)
+    return joined_broker(directory, node_id, {"controller.quorum.bootstrap.servers": controller.controllers}, **config)

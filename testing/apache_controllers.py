@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Self
 
 from moldau.protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
-from moldau.protocol.uuid import random_uuid, uuid_to_str
 from moldau.testing.apache_kafka import ApacheKafka, Quorum, free_ports, new_id
 from moldau.testing.broker import Broker
+from moldau.testing.joined_brokers import format_directory, joined_broker
 from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
@@ -33,7 +33,8 @@ class ApacheController(ApacheKafka):
 
     def __init__(self, node_id: int, voters: Mapping[int, str], cluster_id: str, parent: Path) -> None:
         super().__init__(
-            {"process.roles": "controller", "node.id": str(node_id), "broker.session.timeout.ms": "9000"},
+            {"node.id": str(node_id), "broker.session.timeout.ms": "9000"},
+            roles="controller",
             quorum=Quorum.STATIC,
             parent=parent,
             cluster_id=cluster_id,
@@ -51,7 +52,6 @@ class ApacheController(ApacheKafka):
             "advertised.listeners": listeners,
             "controller.quorum.voters": self._voters,
         }
-        del settings["inter.broker.listener.name"]
         self.properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
 
 
@@ -88,22 +88,8 @@ class ApacheControllers:
     def broker(self, node_id: int, **config: str) -> Broker:
         """A broker of Moldau that joins these controllers, with a directory that is formatted for them."""
         directory = self._folder / f"broker-{node_id}"
-        directory.mkdir()
-        content = {
-            "version": "1",
-            "cluster.id": self.cluster_id,
-            "node.id": str(node_id),
-            "directory.id": uuid_to_str(b"\0" + random_uuid()[1:]),
-        }
-        (directory / "meta.properties").write_text("".join(f"{key}={value}\n" for key, value in content.items()))
-        settings = {
-            "process.roles": "broker",
-            "node.id": str(node_id),
-            "controller.quorum.voters": self.voters,
-            "broker.heartbeat.interval.ms": "500",
-            **config,
-        }
-        return Broker(config=settings, data_dir=directory, timeout_s=120)
+        format_directory(self.cluster_id, directory, node_id)
+        return joined_broker(directory, node_id, {"controller.quorum.voters": self.voters}, **config)
 
     def kill(self, node_id: int) -> None:
         """``kill -9``."""

@@ -22,6 +22,7 @@ from typing import Self
 
 from moldau.server.processes.free_ports import FreePorts
 from moldau.testing import jvm, requirements
+from moldau.testing.joined_brokers import cluster_id_of
 from moldau.testing.kafka_jars import KAFKA_VERSION
 
 _STARTED = "Kafka Server started"
@@ -111,8 +112,7 @@ class ApacheKafka:
     @property
     def cluster_id(self) -> str:
         """The id of the cluster, once the directory is formatted."""
-        lines = (self.data_dir / "meta.properties").read_text().splitlines()
-        return dict(line.split("=", 1) for line in lines if "=" in line)["cluster.id"]
+        return cluster_id_of(self.data_dir)
 
     @property
     def data_dir(self) -> Path:

@@ -14,6 +14,18 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import NameOID
 
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+
 
 class Issued(NamedTuple):
     """A private key and a certificate, in PEM."""
@@ -103,7 +115,12 @@ class Authority:
             .not_valid_before(now + timedelta(days=days[0]))
             .not_valid_after(now + timedelta(days=days[1]))
             .add_extension(x509.BasicConstraints(is_authority, None), critical=True)
+            # Python 3.13 rejects certificates without these, and authorities that are not declared to sign.
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
         )
+        if is_authority:
+            builder = builder.add_extension(_SIGNS_CERTIFICATES, critical=True)
         if alternative_names:
             builder = builder.add_extension(
                 x509.SubjectAlternativeName([_general_name(name) for name in alternative_names]), critical=False

@@ -53,8 +53,7 @@ def _moldau(config: Mapping[str, str]) -> Iterator[Server]:
     with Broker(config=config) as broker:
         yield broker
         log = broker.log()
-    if "Traceback" in log:
-        raise AssertionError(f"the server has logged internal errors:\n{around_tracebacks(log)}")
+    _expect_no_traceback(log)
 
 
 class _ClusterServer:
@@ -96,8 +95,12 @@ def _cluster(config: Mapping[str, str], brokers: int) -> Iterator[Server]:
     with Cluster(brokers, config=config) as cluster:
         yield _ClusterServer(cluster)
         log = cluster.log()
+    _expect_no_traceback(log)
+
+
+def _expect_no_traceback(log: str) -> None:
     if "Traceback" in log:
-        raise AssertionError(f"a broker has logged internal errors:\n{around_tracebacks(log)}")
+        raise AssertionError(f"the server has logged internal errors:\n{around_tracebacks(log)}")
 
 
 def around_tracebacks(log: str, before: int = 20, after: int = 60, at_most: int = 5) -> str:

@@ -21,6 +21,7 @@ from ...testing.waiting import wait_until
 from .. import load
 from ..measurement import create_topic
 from ..row import Bench, Numbers, Row, Server, Subject
+from .producers import producer_performance_failed, run_producer_performance
 
 GROUP = "Several brokers"
 
@@ -129,22 +130,15 @@ def _run_all(commands: Sequence[Sequence[str]], lines: Path | None) -> float:
 
 def _produce_by_java(bench: Bench, server: Server, topic: str, records: int) -> float:
     """Records without keys: the producer fills a batch of one partition after the other."""
-    done = subprocess.run(
-        [
-            *bench.program("org.apache.kafka.tools.ProducerPerformance"),
-            *("--bootstrap-server", server.bootstrap_servers, "--topic", topic),
-            *("--num-records", str(records), "--record-size", str(_SIZE), "--throughput", "-1"),
-            *("--command-property", "acks=all", "batch.size=1000000", "linger.ms=5"),
-        ],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_TIMEOUT_SECONDS,
-        check=False,
+    done = run_producer_performance(
+        bench,
+        *("--bootstrap-server", server.bootstrap_servers, "--topic", topic),
+        *("--num-records", str(records), "--record-size", str(_SIZE), "--throughput", "-1"),
+        *("--command-property", "acks=all", "batch.size=1000000", "linger.ms=5"),
     )
     rates = _STEADY.findall(done.stdout)
     if done.returncode != 0 or not rates:
-        raise RuntimeError(f"ProducerPerformance failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+        raise producer_performance_failed(done)
     return records / float(rates[-1])
 
 

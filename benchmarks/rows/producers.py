@@ -43,25 +43,18 @@ class ProducerPerformance:
         counted = bench.count(self.records)
         warm_up = counted // 10 + 1
         before = bench.server.cpu_seconds()
-        done = subprocess.run(
-            [
-                *bench.program("org.apache.kafka.tools.ProducerPerformance"),
-                *("--bootstrap-server", bench.server.bootstrap_servers, "--topic", topic),
-                *("--num-records", str(counted + warm_up), "--warmup-records", str(warm_up)),
-                *("--record-size", str(self.size), "--throughput", "-1"),
-                *(() if self.transaction_ms is None else _transactional(self.transaction_ms)),
-                *("--command-property", *self.properties),
-            ],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_SECONDS,
-            check=False,
+        done = run_producer_performance(
+            bench,
+            *("--bootstrap-server", bench.server.bootstrap_servers, "--topic", topic),
+            *("--num-records", str(counted + warm_up), "--warmup-records", str(warm_up)),
+            *("--record-size", str(self.size), "--throughput", "-1"),
+            *(() if self.transaction_ms is None else _transactional(self.transaction_ms)),
+            *("--command-property", *self.properties),
         )
         cpu = bench.server.cpu_seconds() - before
         steady = _STEADY.search(done.stdout)
         if done.returncode != 0 or steady is None or int(steady["records"]) != counted:
-            raise RuntimeError(f"ProducerPerformance failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+            raise producer_performance_failed(done)
         if self.transaction_ms is not None:
             transaction_load.wait_committed(bench.server, topic, more_than=counted + warm_up)
         elif bench.subject is not Subject.CEILING:
@@ -76,6 +69,23 @@ class ProducerPerformance:
             "cpu_s_per_gb": cpu / ((counted + warm_up) * self.size / 1e9),
             "cpu_us_per_record": cpu / (counted + warm_up) * 1e6,
         }
+
+
+def run_producer_performance(bench: Bench, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the tool to its end, successfully or not."""
+    return subprocess.run(
+        [*bench.program("org.apache.kafka.tools.ProducerPerformance"), *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_SECONDS,
+        check=False,
+    )
+
+
+def producer_performance_failed(done: subprocess.CompletedProcess[str]) -> RuntimeError:
+    """The error with the end of the tool's output."""
+    return RuntimeError(f"ProducerPerformance failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
 
 
 def _transactional(transaction_ms: int) -> tuple[str, ...]:

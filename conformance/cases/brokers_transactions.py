@@ -30,6 +30,12 @@ def spread(c: Check) -> tuple[Topic, list[int]]:
     return c.topic(len(leaders), leaders=leaders), leaders
 
 
+def write_to_all(c: Check, producer: Producer, topic: Topic, leaders: list[int], value: str) -> None:
+    """A record for each partition, sent to its leader; `{}` in the value stands for the partition."""
+    for partition, leader in enumerate(leaders):
+        producer.write(topic, value.format(partition).encode(), partition=partition, to=c.to_broker(leader))
+
+
 def committed_values(c: Check, topic: Topic, leaders: list[int]) -> dict[int, list[bytes | None]]:
     """What a consumer with read_committed gets of each partition."""
     return {
@@ -92,9 +98,7 @@ def outcome(c: Check, committed: bool, implicit: bool) -> None:
     topic, leaders = spread(c)
     producer = Producer(c, implicit=implicit).begin()
     for number, end in enumerate((committed, True)):
-        for partition, leader in enumerate(leaders):
-            value = b"%d-%d" % (number, partition)
-            producer.write(topic, value, partition=partition, to=c.to_broker(leader))
+        write_to_all(c, producer, topic, leaders, f"{number}-{{}}")
         producer.finish(committed=end)
     kept = (0, 1) if committed else (1,)
     expected = {partition: [b"%d-%d" % (number, partition) for number in kept] for partition in range(len(leaders))}
@@ -118,8 +122,7 @@ def still_open(c: Check) -> None:
     """
     topic, leaders = spread(c)
     producer = Producer(c).begin()
-    for partition, leader in enumerate(leaders):
-        producer.write(topic, b"value", partition=partition, to=c.to_broker(leader))
+    write_to_all(c, producer, topic, leaders, "value")
     c.equal(
         committed_values(c, topic, leaders),
         {partition: [] for partition in range(len(leaders))},
@@ -150,8 +153,7 @@ def fenced(c: Check) -> None:
     """
     topic, leaders = spread(c)
     zombie = Producer(c).begin()
-    for partition, leader in enumerate(leaders):
-        zombie.write(topic, b"zombie", partition=partition, to=c.to_broker(leader))
+    write_to_all(c, zombie, topic, leaders, "zombie")
     Producer(c, zombie.transactional_id).begin()
     for partition, leader in enumerate(leaders):
         response = zombie.produce(topic, b"late", partition=partition, to=c.to_broker(leader))
@@ -179,8 +181,7 @@ def offsets(c: Check, committed: bool, implicit: bool) -> None:
     topic, leaders = spread(c)
     group = elsewhere(c, 0)
     producer = Producer(c, implicit=implicit).begin()
-    for partition, leader in enumerate(leaders):
-        producer.write(topic, b"value", partition=partition, to=c.to_broker(leader))
+    write_to_all(c, producer, topic, leaders, "value")
     producer.write_offsets(group, topic, {0: 7})
     producer.finish(committed=committed)
 

@@ -191,6 +191,13 @@ def _with_member(c: Check, group: ClassicGroup) -> Member:
     return member
 
 
+def _leave(c: Check, group: ClassicGroup, member: Member) -> None:
+    """The group has no members after it."""
+    with c.setup("leaving the group"):
+        member.leave()
+        group.wait_for_state("Empty")
+
+
 @case(
     "clients.describe-group",
     "a client lists and describes a group",
@@ -217,9 +224,7 @@ def described_group(c: Check, client: str) -> None:
         return found["state"], found["members"]
 
     c.equal(description(), ("Stable", 1), f"{jobs.call_of('describe_group')}: state and members")
-    with c.setup("leaving the group"):
-        member.leave()
-        group.wait_for_state("Empty")
+    _leave(c, group, member)
     c.equal(description(), ("Empty", 0), f"{jobs.call_of('describe_group')} after the member left: state and members")
 
 
@@ -242,8 +247,6 @@ def deleted_group(c: Check, client: str) -> None:
     group, jobs = ClassicGroup(c), ClientJobs(c, client)
     member = _with_member(c, group)
     jobs.expect_error("delete_group", "NON_EMPTY_GROUP", "with a member", group=group.id)
-    with c.setup("leaving the group"):
-        member.leave()
-        group.wait_for_state("Empty")
+    _leave(c, group, member)
     jobs.do("delete_group", group=group.id)
     jobs.expect_error("delete_group", "GROUP_ID_NOT_FOUND", "for a missing group", group=group.id)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...protocol.api import ApiKey
 from ...protocol.compression import Codec
-from ...protocol.records import Record, iter_records
+from ...protocol.records import Record, RecordBatch, iter_records
 from ...testing.clients import CLIENT_NAMES
 from .. import partitions as p
 from ..case import Layer, case, needs
@@ -27,11 +27,16 @@ def without(*names: str) -> tuple[str, ...]:
     return tuple(each for each in CLIENT_NAMES if each not in names)
 
 
+def stored_batches(c: Check, topic: Topic, *, partition: int = 0) -> list[RecordBatch]:
+    """The batches of a partition, as the suite reads them."""
+    with c.setup(f"reading {topic.name} without the client"):
+        return p.read_batches(c, topic, partition=partition)
+
+
 def stored(c: Check, topic: Topic, *, partition: int = 0) -> list[Record]:
     """The records of a partition, as the suite reads them."""
-    with c.setup(f"reading {topic.name} without the client"):
-        batches = p.read_batches(c, topic, partition=partition)
-        return [record for batch in batches if not batch.is_control for record in iter_records(batch)]
+    batches = stored_batches(c, topic, partition=partition)
+    return [record for batch in batches if not batch.is_control for record in iter_records(batch)]
 
 
 def texts(records: list[Record]) -> list[tuple[str | None, str | None, list[tuple[str, str | None]]]]:
@@ -153,8 +158,7 @@ def codec(c: Check, client: str, name: str) -> None:
     # Some clients do not compress a batch that would not become smaller; these become, even with one record.
     sent = values(200, "a value that can be compressed well " * 20)
     jobs.produce(topic.name, sent, codec=name)
-    with c.setup(f"reading {topic.name} without the client"):
-        codecs = {batch.codec for batch in p.read_batches(c, topic)}
+    codecs = {batch.codec for batch in stored_batches(c, topic)}
     c.equal(codecs, {int(CODECS[name])}, f"the codecs of the batches that {client} sent, as Fetch returns them")
     expected = [each["value"] for each in sent]
     c.equal([each.value for each in jobs.consume(topic.name)], expected, f"{jobs.call_of('consume')}: values")
@@ -211,8 +215,7 @@ def idempotence(c: Check, client: str) -> None:
     topic, jobs = c.topic(), ClientJobs(c, client)
     sent = values(100)
     jobs.produce(topic.name, sent, idempotent=True, linger_ms=0)
-    with c.setup(f"reading {topic.name} without the client"):
-        batches = p.read_batches(c, topic)
+    batches = stored_batches(c, topic)
     producers = {(each.producer_id, each.producer_epoch) for each in batches}
     valid = len(producers) == 1 and all(producer >= 0 and epoch >= 0 for producer, epoch in producers)
     c.true(valid, "producer IDs and epochs of the batches", expected="one of each, not -1", actual=producers)

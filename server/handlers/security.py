@@ -3,7 +3,8 @@
 - SaslHandshake, SaslAuthenticate (17, 36): ILLEGAL_SASL_STATE on a listener without SASL, and after authentication.
 - DescribeAcls, CreateAcls, DeleteAcls (29 to 31): see `metadata.acls`; SECURITY_DISABLED without an authorizer.
 - DescribeClientQuotas (48): no quota is set.
-- DescribeUserScramCredentials, AlterUserScramCredentials (50, 51): see `metadata.scram_credentials`.
+- DescribeUserScramCredentials, AlterUserScramCredentials (50, 51): see `metadata.scram_descriptions` and
+  `metadata.scram_credentials`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...metadata.acls import describe_acls_in_steps, has_unknown_code
-from ...metadata.scram_credentials import describe_user_scram_credentials
+from ...metadata.scram_descriptions import describe_user_scram_credentials
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,

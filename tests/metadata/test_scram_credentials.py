@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from moldau.metadata.image import MetadataImage
-from moldau.metadata.scram_credentials import alter_user_scram_credentials, describe_user_scram_credentials
+from moldau.metadata.scram_credentials import alter_user_scram_credentials
+from moldau.metadata.scram_descriptions import describe_user_scram_credentials
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,

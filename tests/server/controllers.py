@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-from moldau.protocol.uuid import random_uuid, uuid_to_str
 from moldau.testing.apache_kafka import ApacheKafka, free_ports
+from moldau.testing.joined_brokers import cluster_id_of, format_directory
 from moldau.testing.server_process import ServerProcess
 
 CONTROLLER = 3000
@@ -54,23 +54,6 @@ class Controller:
 
     def log(self) -> str:
         return (self._folder / "controller.log").read_text()
-
-
-def cluster_id_of(data_dir: Path) -> str:
-    """The cluster to which a formatted directory belongs."""
-    lines = (data_dir / "meta.properties").read_text().splitlines()
-    return dict(line.split("=", 1) for line in lines if "=" in line)["cluster.id"]
-
-
-def format_directory(cluster_id: str, directory: Path, node_id: int) -> None:
-    directory.mkdir()
-    content = {
-        "version": "1",
-        "cluster.id": cluster_id,
-        "node.id": str(node_id),
-        "directory.id": uuid_to_str(b"\0" + random_uuid()[1:]),
-    }
-    (directory / "meta.properties").write_text("".join(f"{key}={value}\n" for key, value in content.items()))
 
 
 class ApacheBroker(ApacheKafka):

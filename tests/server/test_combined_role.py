@@ -18,10 +18,11 @@ from kafka.structs import OffsetAndMetadata
 
 from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
 from moldau.testing import Cluster
+from moldau.testing.joined_brokers import cluster_id_of
 from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
-from .controllers import ApacheBroker, cluster_id_of
+from .controllers import ApacheBroker
 
 pytestmark = pytest.mark.slow
 

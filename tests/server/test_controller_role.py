@@ -15,10 +15,11 @@ from moldau.protocol.messages.create_topics import CreatableReplicaAssignment, C
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.testing import Broker, jvm
+from moldau.testing.joined_brokers import format_directory
 from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
-from .controllers import CONTROLLER, ApacheBroker, Controller, format_directory
+from .controllers import CONTROLLER, ApacheBroker, Controller
 
 BROKER = 1
 MOLDAU = 2

@@ -24,12 +24,12 @@ from moldau.protocol.messages.describe_cluster import DescribeClusterRequest
 from moldau.protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
 from moldau.protocol.messages.init_producer_id import InitProducerIdRequest
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from moldau.protocol.uuid import random_uuid, uuid_to_str
 from moldau.server.cluster.membership import clock_problem
 from moldau.testing import Broker, BrokerError
-from moldau.testing.apache_kafka import ApacheKafka, free_ports
+from moldau.testing.apache_kafka import ApacheKafka, free_ports, new_id
 from moldau.testing.clients import open_client
 from moldau.testing.clients.java import JavaClient, ToolResult
+from moldau.testing.joined_brokers import format_directory, joined_broker
 from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
@@ -51,35 +51,13 @@ def properties_of(path: Path) -> dict[str, str]:
 
 
 def joining(apache: ApacheKafka, directory: Path, **config: str) -> Broker:
-    controllers = properties_of(apache.properties)["controller.quorum.bootstrap.servers"]
-    settings = {
-        "process.roles": "broker",
-        "node.id": str(NODE),
-        "controller.quorum.bootstrap.servers": controllers,
-        "broker.heartbeat.interval.ms": "500",
-        **config,
-    }
-    return Broker(config=settings, data_dir=directory, timeout_s=120)
-
-
-def format_directory(
-    apache: ApacheKafka, directory: Path, *, cluster_id: str | None = None, node_id: int = NODE
-) -> None:
-    cluster_id = cluster_id or properties_of(apache.data_dir / "meta.properties")["cluster.id"]
-    directory.mkdir(exist_ok=True)
-    content = {
-        "version": "1",
-        "cluster.id": cluster_id,
-        "node.id": str(node_id),
-        "directory.id": uuid_to_str(b"\0" + random_uuid()[1:]),
-    }
-    (directory / "meta.properties").write_text("".join(f"{key}={value}\n" for key, value in content.items()))
+    return joined_broker(directory, NODE, {"controller.quorum.bootstrap.servers": apache.controllers}, **config)
 
 
 @pytest.fixture(scope="module")
 def broker(apache: ApacheKafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     directory = tmp_path_factory.mktemp("joined") / "data"
-    format_directory(apache, directory)
+    format_directory(apache.cluster_id, directory, NODE)
     with joining(apache, directory) as started:
         yield started
 
@@ -194,7 +172,7 @@ def test_data_and_leadership_survive_restarts(apache: ApacheKafka, broker: Broke
 
 
 def test_another_cluster_is_refused(apache: ApacheKafka, tmp_path: Path) -> None:
-    format_directory(apache, tmp_path / "data", cluster_id=uuid_to_str(b"\0" + random_uuid()[1:]))
+    format_directory(new_id(), tmp_path / "data", NODE)
     with pytest.raises(BrokerError, match="belongs to another cluster"):
         joining(apache, tmp_path / "data").start()
 
@@ -219,7 +197,7 @@ def refused(apache: ApacheKafka, directory: Path, **config: str) -> str:
 
 
 def test_a_listener_of_a_broker_is_not_a_controller(apache: ApacheKafka, tmp_path: Path) -> None:
-    format_directory(apache, tmp_path / "data")
+    format_directory(apache.cluster_id, tmp_path / "data", NODE)
     address = apache.bootstrap_servers
     message = refused(apache, tmp_path / "data", controller_quorum_bootstrap_servers=address)
     assert "no controller is known" in message
@@ -228,7 +206,7 @@ def test_a_listener_of_a_broker_is_not_a_controller(apache: ApacheKafka, tmp_pat
 
 
 def test_controllers_that_cannot_be_reached_are_named(apache: ApacheKafka, tmp_path: Path) -> None:
-    format_directory(apache, tmp_path / "data")
+    format_directory(apache.cluster_id, tmp_path / "data", NODE)
     address = f"127.0.0.1:{free_ports(1)[0]}"
     message = refused(apache, tmp_path / "data", controller_quorum_bootstrap_servers=address)
     assert f"{address} " in message
@@ -237,7 +215,7 @@ def test_controllers_that_cannot_be_reached_are_named(apache: ApacheKafka, tmp_p
 
 
 def test_a_node_id_in_use_is_refused(apache: ApacheKafka, broker: Broker, tmp_path: Path) -> None:
-    format_directory(apache, tmp_path / "data")
+    format_directory(apache.cluster_id, tmp_path / "data", NODE)
     message = refused(apache, tmp_path / "data")
     assert f"Broker {NODE} is registered, and its session has not expired (DUPLICATE_BROKER_REGISTRATION)" in message
     with WireClient(broker.bootstrap_servers) as wire:
@@ -297,7 +275,7 @@ def tool(
 
 
 def test_kafka_cluster_lists_both_brokers(tool: Callable[..., ToolResult], apache: ApacheKafka, broker: Broker) -> None:
-    assert properties_of(apache.data_dir / "meta.properties")["cluster.id"] in tool("ClusterTool", "cluster-id").stdout
+    assert apache.cluster_id in tool("ClusterTool", "cluster-id").stdout
     rows = [line.split() for line in tool("ClusterTool", "list-endpoints").stdout.splitlines()[1:]]
     expected = {1: apache.bootstrap_servers, NODE: broker.bootstrap_servers}
     assert {int(row[0]): f"{row[1]}:{row[2]}" for row in rows} == expected
@@ -352,11 +330,11 @@ def test_replicas_are_assigned_to_directories_of_which_one_fails(apache: ApacheK
     """The broker chooses the directories and reports them. The controller removes the leaders in the failed one."""
     directories = [tmp_path / "a", tmp_path / "b"]
     for directory in directories:
-        format_directory(apache, directory, node_id=NODE + 1)
+        format_directory(apache.cluster_id, directory, NODE + 1)
     settings = {
         "process.roles": "broker",
         "node.id": str(NODE + 1),
-        "controller.quorum.bootstrap.servers": properties_of(apache.properties)["controller.quorum.bootstrap.servers"],
+        "controller.quorum.bootstrap.servers": apache.controllers,
         "broker.heartbeat.interval.ms": "500",
     }
     server = RunningServer(directories, settings).start()

@@ -84,6 +84,21 @@ print("all")
     assert result.stdout == "all\n", result.stderr
 
 
+def test_openssl_is_not_loaded_ahead() -> None:
+    """It takes 4 MB, which only a server with TLS or users needs. Runs in a separate process, as above."""
+    program = """
+import importlib, sys
+from moldau.server.asyncio_without_tls import import_asyncio
+import_asyncio()
+from moldau.server.requests.load_ahead import modules_of_requests
+for name in modules_of_requests():
+    importlib.import_module(name)
+print({"_hashlib", "_ssl"} & set(sys.modules))
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert result.stdout == "set()\n", result.stderr
+
+
 def test_no_file_is_opened_to_send_a_job_to_a_worker_after_loading() -> None:
     """Runs in a separate process, as above."""
     program = """

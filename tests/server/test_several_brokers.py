@@ -65,7 +65,7 @@ class Cluster(NamedTuple):
 
 
 def register(server: RunningServer, other: str) -> None:
-    """Register a broker at this address."""
+    """Register a broker at this address, and wait until the registration is in effect."""
     host, _, port = other.rpartition(":")
     endpoint = BrokerEndpoint(name="PLAINTEXT", host=host, port=int(port), security_protocol=0)
     server.append_metadata(
@@ -76,6 +76,12 @@ def register(server: RunningServer, other: str) -> None:
             3,
         )
     )
+
+    def registered() -> bool:
+        broker = server.broker.metadata.image.brokers.get(OTHER)
+        return broker is not None and broker.listeners["PLAINTEXT"].port == int(port)
+
+    server.wait_until(registered)
 
 
 def move_to_other(server: RunningServer, topic: str) -> None:

@@ -254,13 +254,18 @@ def test_bytes_of_a_handshake_may_arrive_one_by_one(serve: Any) -> None:
         assert response[4:] == b"\0\0\0\1"
 
 
-def test_handshakes_that_end_anywhere_leave_nothing(serve: Any) -> None:
-    listeners = serve()
+def client_hello() -> bytes:
+    """What a client sends first."""
     outgoing = ssl.MemoryBIO()
     tls = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="127.0.0.1")
     with pytest.raises(ssl.SSLWantReadError):
         tls.do_handshake()
-    hello = outgoing.read()
+    return outgoing.read()
+
+
+def test_handshakes_that_end_anywhere_leave_nothing(serve: Any) -> None:
+    listeners = serve()
+    hello = client_hello()
     for length in range(0, len(hello), 7):
         with WireClient(listeners.tls) as wire:
             wire.send_bytes(hello[:length])
@@ -270,11 +275,7 @@ def test_handshakes_that_end_anywhere_leave_nothing(serve: Any) -> None:
 
 def test_damaged_handshakes_are_closed(serve: Any) -> None:
     listeners = serve()
-    outgoing = ssl.MemoryBIO()
-    tls = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="127.0.0.1")
-    with pytest.raises(ssl.SSLWantReadError):
-        tls.do_handshake()
-    hello = outgoing.read()
+    hello = client_hello()
     for position in range(0, len(hello), 11):
         damaged = bytearray(hello)
         damaged[position] ^= 0xFF
