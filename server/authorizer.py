@@ -20,6 +20,7 @@ from ..security.acls import CLUSTER_NAME, AclIndex, Decision, Rule, Settings
 
 if TYPE_CHECKING:
     from ..config.broker_config import BrokerConfig
+    from ..coordinator.outcome import Caller
     from ..metadata.image import MetadataDelta, MetadataImage
 
 audit = logging.getLogger("kafka.authorizer.logger")
@@ -96,6 +97,11 @@ class Authorizer:
     def host_of(client_host: str) -> str:
         """The host in ACLs of an address as `RequestContext.client_host` has it."""
         return java_host(client_host.removeprefix("/"))
+
+    def may_describe(self, caller: Caller, topic: str) -> bool:
+        """Whether the client that sent a request to a coordinator may describe a topic."""
+        host = self.host_of(caller.client_host)
+        return self.allows(caller.principal, host, AclOperation.DESCRIBE, AclResource.TOPIC, topic, logged=False)
 
     def allows_any(self, principal: str, host: str, operation: AclOperation, resource_type: AclResource) -> bool:
         """Whether there may be a resource of the type on which the client may perform the operation."""

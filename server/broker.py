@@ -117,6 +117,7 @@ class Broker:
             self.node_id,
             lambda: self.metadata.broker_epoch,
         )
+        self.authorizer = self._new_authorizer(config)
         services = Services(
             loop=loop,
             timers=timers,
@@ -129,6 +130,7 @@ class Broker:
             run_soon=self.run_soon,
             create_topic=self._create_topic,
             peers=lambda: self.peers,
+            may_describe=None if self.authorizer is None else self.authorizer.may_describe,
         )
         self._links = links
         self._peers: Peers | None = None
@@ -197,7 +199,6 @@ class Broker:
             threads=threads if isinstance(threads, int) and threads > 0 else len(self.log_manager.directories),
             bytes_per_second=lambda: self.config.int("replica.alter.log.dirs.io.max.bytes.per.second"),
         )
-        self.authorizer = self._new_authorizer(config)
         self.publisher = MetadataPublisher(
             self.metadata,
             self.replicas,

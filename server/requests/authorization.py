@@ -532,28 +532,11 @@ def _consumer_group_heartbeat(checked: Checked) -> Sliced[Response | None]:
     refused = yield from _whole((Can.READ, On.GROUP, "group_id"))(checked)
     if refused is not None:
         return refused
-    names = checked.request.subscribed_topic_names or []
-    if checked.request.subscribed_topic_regex:
-        names = names + (yield from _matching_topics(checked, checked.request.subscribed_topic_regex))
-    for name in names:
+    for name in checked.request.subscribed_topic_names or ():
         if not checked.allows(Can.DESCRIBE, On.TOPIC, name):
             return (yield from checked.failed(On.TOPIC))
         yield 0
     return None
-
-
-def _matching_topics(checked: Checked, expression: str) -> Sliced[list[str]]:
-    """The topics that a subscription selects now. An invalid expression, which the handler rejects, selects none."""
-    import re2
-
-    try:
-        pattern = re2.compile(expression)
-    except re2.error:
-        return []
-    names, _ = yield from _split(
-        list(checked.broker.metadata.image.topics_by_name), lambda name: pattern.fullmatch(name) is not None
-    )
-    return names
 
 
 def _consumer_group_describe(checked: Checked) -> Sliced[Response | None]:

@@ -446,7 +446,7 @@ CASES: list[tuple[Any, int, int, list[tuple[Can, On]]]] = [
             group_id="g", member_id="AAAAAAAAAAAAAAAAAAAAAA", member_epoch=5, rebalance_timeout_ms=1000,
             subscribed_topic_regex="t", topic_partitions=[],
         ),
-        1, TOPIC_AUTH, [(Can.READ, On.GROUP), (Can.DESCRIBE, On.TOPIC)],
+        1, GROUP_AUTH, [(Can.READ, On.GROUP)],
     ),
     (
         consumer_group_describe.ConsumerGroupDescribeRequest(group_ids=["g"]),
@@ -714,6 +714,27 @@ def test_groups_are_listed_as_far_as_they_may_be_described(secured: Secured) -> 
         secured.acl(Can.DESCRIBE, On.CLUSTER)
         assert listed(wire) >= {"one", "two"}
         assert wire.call(list_transactions.ListTransactionsRequest(), 0).transaction_states == []
+
+
+@pytest.mark.parametrize("more", [0, 30])
+def test_a_regular_expression_selects_the_topics_that_may_be_described(secured: Secured, more: int) -> None:
+    """Few topics are matched at once, many in steps."""
+    prefix = f"regex{more}-"
+    for number in range(3 + more):
+        secured.running.create_topic(f"{prefix}{number}")
+    secured.acl(Can.READ, On.GROUP, prefix, pattern=AclPattern.PREFIXED)
+    secured.acl(Can.DESCRIBE, On.TOPIC, prefix, pattern=AclPattern.PREFIXED)
+    secured.acl(Can.DESCRIBE, On.TOPIC, f"{prefix}1", permission=AclPermission.DENY)
+    request = consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(
+        group_id=f"{prefix}group", member_id="A" * 22, member_epoch=0, rebalance_timeout_ms=60_000,
+        subscribed_topic_regex="regex.*", topic_partitions=[],
+    )  # fmt: skip
+    with secured.login() as wire:
+        response = wire.call(request, 1)
+        assert response.error_code == 0, response
+        topics = secured.running.broker.metadata.image.topics_by_id
+        assigned = {topics[each.topic_id].name for each in response.assignment.topic_partitions}
+    assert assigned == {f"{prefix}{number}" for number in range(3 + more) if number != 1}
 
 
 def test_idempotent_producers_need_to_write_to_some_topic(secured: Secured) -> None:
