@@ -10,6 +10,7 @@ from ..protocol.acl import AclOperation, AclResource
 from ..protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from ..protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from ..protocol.messages.describe_acls import DescribeAclsRequest
+from ..security.acl_arguments import OPERATIONS, RESOURCES, acl_of, principal_of
 from ..security.acls import CLUSTER_NAME, Acl, AclIndex, AclPattern, AclPermission
 from .client import bootstrap_option
 from .cluster import Cluster, cluster, error_name
@@ -17,8 +18,6 @@ from .failure import Failure
 from .output import print_json, print_table
 from .suggestions import CommandGroup
 
-_RESOURCES: Final = {each.name.lower().replace("_", "-"): each for each in AclResource if each > AclResource.ANY}
-_OPERATIONS: Final = {each.name.lower().replace("_", "-"): each for each in AclOperation if each > AclOperation.ANY}
 _COLUMNS: Final = ("principal", "permission", "operation", "resource", "pattern", "name", "host")
 _ANYTHING: Final[dict[str, Any]] = {
     "resource_type_filter": AclResource.ANY,
@@ -40,8 +39,8 @@ def _acl_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
     """The arguments that name a principal, an operation and a resource."""
     for argument in (
         click.argument("name", default=CLUSTER_NAME),
-        click.argument("resource", type=click.Choice(list(_RESOURCES))),
-        click.argument("operation", type=click.Choice(list(_OPERATIONS))),
+        click.argument("resource", type=click.Choice(list(RESOURCES))),
+        click.argument("operation", type=click.Choice(list(OPERATIONS))),
         click.argument("principal"),
     ):
         function = argument(function)
@@ -103,7 +102,7 @@ def add(
       moldau acls add alice write topic events
       moldau acls add 'User:*' all topic secret --deny
     """
-    acl = _acl(principal, operation, resource, name, host, deny=deny, prefix=prefix)
+    acl = acl_of(principal, operation, resource, name, host=host, deny=deny, prefix=prefix)
     creation = AclCreation(
         resource_type=acl.resource_type,
         resource_name=acl.name,
@@ -134,7 +133,7 @@ def remove(
     Examples:
       moldau acls remove alice write topic events
     """
-    acl = _acl(principal, operation, resource, name, host, deny=deny, prefix=prefix)
+    acl = acl_of(principal, operation, resource, name, host=host, deny=deny, prefix=prefix)
     chosen = DeleteAclsFilter(
         resource_type_filter=acl.resource_type,
         resource_name_filter=acl.name,
@@ -167,11 +166,11 @@ def explain(principal: str, operation: str, resource: str, name: str, host: str,
       moldau acls explain alice write topic events
       moldau acls explain alice read group app-1 --host 10.0.0.7
     """
-    kind, wanted = _RESOURCES[resource], _OPERATIONS[operation]
+    kind, wanted = RESOURCES[resource], OPERATIONS[operation]
     with cluster(bootstrap_server) as servers:
         index = AclIndex(_all(servers))
-    decision = index.decide(_principal(principal), host, wanted, kind, name)
-    question = f"{_principal(principal)} {wanted.name} {kind.name}:{name}"
+    decision = index.decide(principal_of(principal), host, wanted, kind, name)
+    question = f"{principal_of(principal)} {wanted.name} {kind.name}:{name}"
     if isinstance(decision.by, Acl):
         print(f"{'Allowed' if decision.allowed else 'Denied'}: {question}, by: {decision.by}")
     else:
@@ -179,22 +178,6 @@ def explain(principal: str, operation: str, resource: str, name: str, host: str,
               f"{resource} {name}")  # fmt: skip
     if not decision.allowed:
         raise SystemExit(1)
-
-
-def _acl(principal: str, operation: str, resource: str, name: str, host: str, *, deny: bool, prefix: bool) -> Acl:
-    return Acl(
-        _RESOURCES[resource],
-        name,
-        AclPattern.PREFIXED if prefix else AclPattern.LITERAL,
-        _principal(principal),
-        host,
-        _OPERATIONS[operation],
-        AclPermission.DENY if deny else AclPermission.ALLOW,
-    )
-
-
-def _principal(text: str) -> str:
-    return text if ":" in text else f"User:{text}"
 
 
 def _all(servers: Cluster) -> Iterable[Acl]:
