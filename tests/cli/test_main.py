@@ -55,6 +55,8 @@ COMMANDS = [
     ["acls", "add"],
     ["acls", "remove"],
     ["acls", "explain"],
+    ["tls"],
+    ["tls", "make"],
     ["cluster"],
     ["doctor"],
     ["spark"],
