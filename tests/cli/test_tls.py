@@ -52,7 +52,7 @@ def test_other_files_are_not_overwritten(run: Run, tmp_path: Path) -> None:
     refused = run("tls", "make", str(tmp_path))
     assert (refused.code, (tmp_path / "ca.pem").read_text()) == (1, "mine")
     (tmp_path / "ca-key.pem").write_bytes((tmp_path / "other" / "ca-key.pem").read_bytes())
-    assert "are no authority of this command" in run("tls", "make", str(tmp_path)).err
+    assert "are not an authority of Moldau" in run("tls", "make", str(tmp_path)).err
     (tmp_path / "ca.pem").write_bytes((tmp_path / "other" / "server.pem").read_bytes())
     assert "does not belong" in run("tls", "make", str(tmp_path)).err
 
