@@ -16,6 +16,7 @@ import pytest
 from moldau.compat_tests.conftest import MakeTopic, OpenClient
 from moldau.testing.client import CODECS, Client, ClientError, Feature, Headers, Received, Record
 from moldau.testing.clients import open_client
+from moldau.testing.full_run import first_of
 from moldau.testing.servers import Server
 from moldau.testing.topic_requests import stored_batches, wait_for_no_topic, wait_for_topic
 from moldau.testing.waiting import wait_until
@@ -389,7 +390,7 @@ class ClientScenarios:
         with open_client(self.client_name, own_server.bootstrap_servers) as client:
             yield client
 
-    @pytest.mark.parametrize("how", ["stop", "kill"])
+    @pytest.mark.parametrize("how", first_of(["kill", "stop"]))
     def test_the_server_disappears_while_a_client_produces(
         self, client_of_own_server: Client, own_server: Server, topic_name: Callable[[], str], how: str
     ) -> None:

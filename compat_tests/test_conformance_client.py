@@ -19,7 +19,7 @@ from moldau.conformance.outcome import Verdict
 from moldau.testing.full_run import in_full_run
 from moldau.testing.requirements import require_kafka_jars, require_program
 
-IN_EACH_RUN = ("confluent-kafka", "kafka-python")
+IN_EACH_RUN = ("confluent-kafka",)
 
 SCENARIOS = (
     "produce.normal",

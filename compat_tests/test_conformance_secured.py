@@ -9,6 +9,8 @@ from moldau.conformance import catalog
 from moldau.conformance.outcome import Result, Verdict
 from moldau.conformance.runner import Runner
 
+pytestmark = pytest.mark.full
+
 AREAS = ("security", "telemetry")
 PATIENCE = 4.0
 

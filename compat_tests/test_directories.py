@@ -136,6 +136,7 @@ def wait_for_snapshot(directory: Path, after: int) -> int:
     return latest()
 
 
+@pytest.mark.full
 def test_to_and_fro_with_snapshots_of_the_metadata(tmp_path: Path, java: JavaClient) -> None:
     """Each server starts from a snapshot of the other; the log contains only the records after a snapshot."""
     directory = tmp_path / "data"

@@ -64,6 +64,7 @@ OF_ALL_SORTS = "metadata in the second"
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [OF_ALL_SORTS, *in_full_run(*(name for name in KINDS if name != OF_ALL_SORTS))])
+@pytest.mark.full
 def test_to_and_fro(tmp_path: Path, name: str) -> None:
     kind = KINDS[name]
     with ExitStack() as resources:

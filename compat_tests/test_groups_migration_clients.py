@@ -24,12 +24,12 @@ KINDS = {str(kind): kind for kind in kinds()}
 @pytest.mark.parametrize(
     ("client", "protocol"),
     [
-        ("java", "range"),
-        ("java", "sticky"),
         ("java", "cooperative"),
         ("confluent-kafka", "range"),
         ("franz-go", "range"),
-        ("franz-go", "cooperative"),
+        pytest.param("java", "range", marks=pytest.mark.full),
+        pytest.param("java", "sticky", marks=pytest.mark.full),
+        pytest.param("franz-go", "cooperative", marks=pytest.mark.full),
     ],
 )
 def test_members_move_one_by_one_and_back(

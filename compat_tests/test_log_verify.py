@@ -152,6 +152,7 @@ def stored(server: Server) -> list[bytes | None]:
     return values
 
 
+@pytest.mark.full
 def test_apache_kafka_starts_on_a_repaired_directory() -> None:
     with ApacheKafka() as server:
         write(server, "first")

@@ -117,6 +117,7 @@ class Story:
         self.number += 1
 
 
+@pytest.mark.full
 def test_to_and_fro(tmp_path: Path) -> None:
     directory = tmp_path / "data"
     story = Story()

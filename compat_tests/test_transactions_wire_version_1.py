@@ -91,6 +91,7 @@ def test_the_log_is_by_the_feature(wire: WireClient, producer: Producer, topic: 
     assert versions == [level] * 4  # Empty, Ongoing, PrepareCommit, CompleteCommit
 
 
+@pytest.mark.full
 def test_the_conformance_cases_apply(wire: WireClient, restartable_transaction_server: Server, level: int) -> None:
     """Transactions of the protocol before the feature: all other tests of transactions at this level."""
     target = Target(restartable_transaction_server.bootstrap_servers, patience=4.0)

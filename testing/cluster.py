@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from .broker import Broker, ConfigValue, config_text
 from .server_host import CAN_FORK, ServerHost
@@ -30,6 +30,7 @@ from .waiting import wait_until
 if TYPE_CHECKING:
     from ..server.processes.members import Member
 
+_T = TypeVar("_T")
 _TIMEOUT_S = 60.0
 
 
@@ -198,11 +199,7 @@ class Cluster:
             return leader if broker_id in (None, leader) else None
 
         wanted = "a leader" if broker_id is None else f"broker {broker_id} as leader"
-        seconds = self._timeout_s if timeout is None else timeout
-        try:
-            return wait_until(known, f"{topic}-{partition} has {wanted}", seconds=seconds, retry=OSError)
-        except TimeoutError as error:
-            raise BrokerError(str(error)) from error
+        return self._wait_until(known, f"{topic}-{partition} has {wanted}", timeout)
 
     def create_topic(self, topic: str, leaders: list[int] | int = 1) -> None:
         """Create a topic with this number of partitions, or with one on each of these brokers, and return when all
@@ -230,8 +227,10 @@ class Cluster:
         if result.error_code:
             raise KafkaError(ErrorCode(result.error_code), f"creating {topic}: {result.error_message}")
         count = leaders if isinstance(leaders, int) else len(leaders)
-        for partition in range(count):
-            self.await_leader(topic, partition)
+        self._wait_until(
+            lambda: all(len(self._leaders_seen_by(broker, topic)) == count for broker in self._responding()),
+            f"all brokers know the leaders of {topic}",
+        )
 
     # -- failures --
 
@@ -335,6 +334,12 @@ class Cluster:
 
     # -- internals --
 
+    def _wait_until(self, condition: Callable[[], _T | None], what: str, timeout: float | None = None) -> _T:
+        try:
+            return wait_until(condition, what, seconds=self._timeout_s if timeout is None else timeout, retry=OSError)
+        except TimeoutError as error:
+            raise BrokerError(str(error)) from error
+
     def _responding(self) -> list[ClusterBroker]:
         found = [broker for broker in self._brokers.values() if broker.responds]
         if not found:
@@ -346,12 +351,15 @@ class Cluster:
         return self._leader_seen_by(self._responding()[0], topic, partition)
 
     def _leader_seen_by(self, broker: ClusterBroker, topic: str, partition: int) -> int | None:
+        return self._leaders_seen_by(broker, topic).get(partition)
+
+    def _leaders_seen_by(self, broker: ClusterBroker, topic: str) -> dict[int, int]:
+        """The leaders of the partitions that have one."""
         from ..protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
         (found,) = self._call(broker, request).topics
-        leaders = {each.partition_index: each.leader_id for each in found.partitions}
-        return leaders[partition] if leaders.get(partition, -1) >= 0 else None
+        return {each.partition_index: each.leader_id for each in found.partitions if each.leader_id >= 0}
 
     def _has_no_topics(self, broker: ClusterBroker) -> bool:
         from ..protocol.messages.metadata import MetadataRequest

@@ -48,6 +48,7 @@ def test_every_flight_is_read_back_unchanged(arguments: tuple[str, ...]) -> None
     )
 
 
+@pytest.mark.full
 def test_the_topic_contains_exactly_the_flights(arguments: tuple[str, ...]) -> None:
     consumer = KafkaConsumer(bootstrap_servers=arguments[1], group_id=None, enable_auto_commit=False)
     partitions = [TopicPartition(arguments[3], number) for number in consumer.partitions_for_topic(arguments[3])]
@@ -69,6 +70,7 @@ def test_the_counts_of_spark_are_equal_to_those_of_the_file(arguments: tuple[str
     assert succeeded(done) == f"{FLIGHTS:,} flights of 16 carriers: Spark's counts match the file"
 
 
+@pytest.mark.full
 def test_producing_to_the_same_topic_again_is_rejected(arguments: tuple[str, ...]) -> None:
     done = run("produce.py", *arguments)
 

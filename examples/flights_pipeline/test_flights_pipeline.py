@@ -118,6 +118,7 @@ def test_the_demo_compares_every_row_and_ends_with_a_picture_and_a_table(
         assert words in picture
 
 
+@pytest.mark.full
 def test_a_restarted_stream_that_repeats_its_last_batch_ends_with_the_same_rows(
     spark: SparkSession,  # noqa: F811
     bootstrap_servers: str,
@@ -180,6 +181,7 @@ def test_the_latest_value_of_a_key_in_a_reference_topic_is_used_and_a_deleted_ke
     assert sorted(map(tuple, rows)) == [("N1", 100), ("N3", 300)]
 
 
+@pytest.mark.full
 def test_every_value_matches_its_contract(expected: list[AirportHour]) -> None:
     # A week in which the clocks were changed.
     flights = events.events(Period(date(2013, 11, 1), date(2013, 11, 8)))

@@ -204,6 +204,7 @@ def test_merged_files_contain_the_same_records_and_the_job_continues(
     assert sorted(path.name for path in Layout(Path(request.folder)).data.iterdir()) == ["batch=0-2", "batch=3"]
 
 
+@pytest.mark.full
 def test_merged_files_are_not_larger_than_requested(
     spark: SparkSession, request_of: Any, client: Client, make_topic: MakeTopic
 ) -> None:
@@ -245,6 +246,7 @@ def test_values_that_do_not_match_the_schema_are_stored_and_counted(
     assert manifest.unfit == batch.unfit == len(UNFIT)
 
 
+@pytest.mark.full
 def test_a_strict_job_stops_at_the_first_batch_with_a_value_that_does_not_match(
     spark: SparkSession, request_of: Any, client: Client, make_topic: MakeTopic
 ) -> None:
@@ -293,6 +295,7 @@ def test_an_invalid_schema_creates_no_archive(
     assert (manifest.records, manifest.unfit) == (1, 0)
 
 
+@pytest.mark.full
 def test_a_schema_that_the_first_values_do_not_match_can_be_corrected(
     spark: SparkSession, request_of: Any, client: Client, make_topic: MakeTopic
 ) -> None:

@@ -306,6 +306,7 @@ def test_many_producers_and_consumers_that_count_are_balanced(
     assert {window.state for window in report.windows} == {State.BALANCED}
 
 
+@pytest.mark.full
 def test_counts_that_a_dead_producer_had_not_sent_are_reported_as_uncounted(
     bootstrap_servers: str, make_topic: MakeTopic, counting: Callable[[], Audit], balance: Callable[..., Report]
 ) -> None:
@@ -323,6 +324,7 @@ def test_counts_that_a_dead_producer_had_not_sent_are_reported_as_uncounted(
     assert note.startswith("1 books are not closed")
 
 
+@pytest.mark.full
 def test_records_without_offsets_are_balanced_by_their_number(
     bootstrap_servers: str, make_topic: MakeTopic, counting: Callable[[], Audit], balance: Callable[..., Report]
 ) -> None:
@@ -341,6 +343,7 @@ def test_records_without_offsets_are_balanced_by_their_number(
     assert report.findings == []
 
 
+@pytest.mark.full
 def test_a_group_accounts_for_records_after_its_first_one(
     bootstrap_servers: str, make_topic: MakeTopic, counting: Callable[[], Audit], balance: Callable[..., Report]
 ) -> None:
@@ -384,6 +387,7 @@ def test_deleted_records_are_not_missing(
     assert report.findings == []
 
 
+@pytest.mark.full
 def test_an_archive_is_a_tier(
     spark: SparkSession,
     bootstrap_servers: str,
@@ -411,6 +415,7 @@ def test_an_archive_is_a_tier(
     assert one(report, Kind.MISSING, "archive").behind == 4
 
 
+@pytest.mark.full
 def test_a_time_range_and_longer_windows(
     bootstrap_servers: str, make_topic: MakeTopic, counting: Callable[[], Audit], balance: Callable[..., Report]
 ) -> None:
@@ -428,6 +433,7 @@ def test_a_time_range_and_longer_windows(
         balance(topic, window_ms=90_000)
 
 
+@pytest.mark.full
 def test_an_open_window_is_not_balanced_and_later_records_are_late(
     spark: SparkSession, bootstrap_servers: str, make_topic: MakeTopic, audit_topic: str, counting: Callable[[], Audit]
 ) -> None:
@@ -453,6 +459,7 @@ def test_an_open_window_is_not_balanced_and_later_records_are_late(
     assert [(each.kind, each.tier, each.count) for each in late.findings] == [(Kind.LATE, "consumer billing", 2)]
 
 
+@pytest.mark.full
 def test_topics_that_cannot_be_audited_are_rejected(
     client: Client,
     bootstrap_servers: str,

@@ -123,6 +123,7 @@ def test_a_repeated_batch_writes_no_duplicates(
     assert contents(everything(bootstrap_servers, topic, PARTITIONS)) == Counter(first + second)
 
 
+@pytest.mark.full
 def test_a_partly_written_batch_is_completed(
     query: Query, bootstrap_servers: str, client: Client, make_topic: MakeTopic
 ) -> None:
@@ -193,6 +194,7 @@ def test_the_rows_of_a_key_keep_their_order(
     assert of_key == {b"key-%d" % n: list(range(n, 900, 9)) for n in range(9)}
 
 
+@pytest.mark.full
 def test_spark_may_split_a_repeated_batch_differently(
     query: Query, bootstrap_servers: str, make_topic: MakeTopic
 ) -> None:
@@ -205,6 +207,7 @@ def test_spark_may_split_a_repeated_batch_differently(
     assert contents(everything(bootstrap_servers, topic)) == Counter(content(300))
 
 
+@pytest.mark.full
 def test_a_column_can_assign_sparks_partitions_to_writers(
     query: Query, bootstrap_servers: str, make_topic: MakeTopic
 ) -> None:
@@ -272,6 +275,7 @@ def test_a_deleted_checkpoint_is_detected_before_any_row_is_written(
     assert contents(everything(bootstrap_servers, topic)) == Counter(content(300))
 
 
+@pytest.mark.full
 def test_another_number_of_writers_and_a_missing_history_are_detected(
     query: Query, bootstrap_servers: str, client: Client, source: str, make_topic: MakeTopic
 ) -> None:

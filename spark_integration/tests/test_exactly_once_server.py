@@ -119,7 +119,7 @@ class Copy:
         assert found == Counter(b"%d" % n + FILLING for n in range(ROWS))
 
 
-@pytest.mark.parametrize("end", ["kill", "stop"])
+@pytest.mark.parametrize("end", first_of(["kill", "stop"]))
 def test_a_transaction_continues_after_a_restart_of_the_server(
     spark: SparkSession, own_server: Server, tmp_path: Path, end: str
 ) -> None:
@@ -174,6 +174,7 @@ def test_a_query_that_timed_out_can_be_restarted(spark: SparkSession, own_server
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("markers_after_death")
 @pytest.mark.parametrize("kills", first_of([2, 6]))
+@pytest.mark.full
 def test_each_row_is_written_once_after_kills_of_the_server(
     spark: SparkSession, own_server: Server, tmp_path: Path, kills: int
 ) -> None:

@@ -329,6 +329,7 @@ def test_a_damaged_archive_is_not_sent(
     assert topic_rows(client, other, PARTITIONS) == []
 
 
+@pytest.mark.full
 def test_progress_is_the_number_of_records_in_the_topic(
     spark: SparkSession,
     archive: Archive,

@@ -92,6 +92,7 @@ def test_duplicates_are_dropped_within_batches_between_them_and_over_restarts(
     assert sink.numbers() == list(range(130))
 
 
+@pytest.mark.full
 def test_two_streams_are_joined_and_unmatched_rows_are_emitted_after_the_watermark(
     spark: SparkSession, bootstrap_servers: str, client: Client, make_topic: MakeTopic, sink: FileSink
 ) -> None:

@@ -118,7 +118,10 @@ ABUSES: list[Callable[[str], None]] = [
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux: /proc shows what a process holds")
 @pytest.mark.parametrize("abuse", ABUSES, ids=lambda abuse: abuse.__name__)
-@pytest.mark.parametrize("collects", [True, False], ids=["collected", "not collected"])
+@pytest.mark.parametrize(
+    "collects",
+    [pytest.param(False, id="not collected"), pytest.param(True, id="collected", marks=pytest.mark.full)],
+)
 def test_no_objects_or_descriptors_remain(
     server: RunningServer, abuse: Callable[[str], None], collects: bool, request: pytest.FixtureRequest
 ) -> None:

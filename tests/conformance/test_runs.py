@@ -250,6 +250,15 @@ def test_the_second_interruption_does_not_clean_up(broker: Broker, proxy: Proxy,
     assert command.report()["summary"]["failed"] == 0
 
 
+@pytest.fixture
+def default_int_handler() -> Iterator[None]:
+    """Background jobs of a shell ignore SIGINT, and so do tests in one."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, previous)
+
+
+@pytest.mark.usefixtures("default_int_handler")
 def test_a_keyboard_interrupt_ends_a_run_in_this_process(broker: Broker) -> None:
     target = Target(broker.bootstrap_servers)
     target.describe()

@@ -29,7 +29,7 @@ PATIENCE = 0.1
 # CI's machine runs other tests in parallel.
 PATIENCE_WITHOUT_DEFECT = 4.0
 # One of this many mutations, in each area, is in `make test`; the full run has all of them.
-IN_EACH_RUN = 8
+IN_EACH_RUN = 16
 # Few cases at a time, because the first that fails ends the run.
 JOBS = 4
 

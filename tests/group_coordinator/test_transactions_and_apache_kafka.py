@@ -174,7 +174,11 @@ def check_ended(wire: WireClient) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [(Broker, ApacheKafka), (ApacheKafka, Broker)], ids=["to Apache Kafka", "from Apache Kafka"]
+    ("before", "after"),
+    [
+        pytest.param(ApacheKafka, Broker, id="from Apache Kafka"),
+        pytest.param(Broker, ApacheKafka, id="to Apache Kafka", marks=pytest.mark.full),
+    ],
 )
 def test_transactions_with_pending_offsets_continue(tmp_path: Path, before: Any, after: Any) -> None:
     require_kafka_jars()

@@ -26,6 +26,7 @@ from moldau.log.producer_state import EndTransactionMarker, ProducerState, read_
 from moldau.log.verification import DISABLED
 from moldau.protocol.compression import Codec
 from moldau.protocol.records import Record, build_batch, iter_records
+from moldau.testing.full_run import in_full_run
 
 NOW = 1_700_000_000_000
 DIRECTORY = "/data/topic-0"
@@ -293,7 +294,7 @@ def check_agreement(log: Log) -> None:
 
 
 @pytest.mark.parametrize("power_lost", [False, True], ids=["killed", "power lost"])
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", [*range(80), *in_full_run(*range(80, 200))])
 def test_after_a_crash_at_any_change_a_consistent_prefix_remains(seed: int, power_lost: bool) -> None:
     history = History(seed)
     dice = random.Random(f"{seed} {power_lost}")

@@ -113,11 +113,20 @@ def test_any_bytes_as_the_frame_of_a_metadata_record() -> None:
 
 # Memory. ------------------------------------------------------------------------------------------------------------
 
+IN_EACH_RUN = 5
+"""Every message of that many; the full run has all of them."""
+
 BYTES_PER_BYTE = 150
 """The maximum memory per frame byte: a struct of a few bytes becomes an object, its arrays and its tags."""
 
 
-@every_message
+@pytest.mark.parametrize(
+    "cls",
+    [
+        pytest.param(cls, id=cls.__name__, marks=[] if number % IN_EACH_RUN == 0 else pytest.mark.full)
+        for number, cls in enumerate(MESSAGES)
+    ],
+)
 def test_memory_is_in_proportion_to_the_frame(cls: type[Message]) -> None:
     """Frames full of the smallest elements, with and without an empty unknown tag in each."""
     version = cls.VERSIONS.highest

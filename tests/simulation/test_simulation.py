@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from moldau.log.files import RealFileSystem
+from moldau.testing.full_run import in_full_run
 
 from .simulation import Simulation, simulate
 
 STEPS = 500
 
 
-@pytest.mark.parametrize("seed", range(70))
+@pytest.mark.parametrize("seed", [*range(40), *in_full_run(*range(40, 70))])
 def test_no_guaranteed_record_is_lost(seed: int) -> None:
     simulate(seed, STEPS)
 

@@ -33,10 +33,10 @@ def cluster(running: Cluster) -> Cluster:
     [
         ("kill", "start", (2,)),
         ("kill", "start", (1,)),  # the controller
-        ("stop", "start", (3,)),
-        ("pause", "resume", (2,)),
-        ("cut", "heal", (2, 3)),
         ("cut", "heal", (1, 3)),  # from the controller: it is fenced
+        pytest.param("stop", "start", (3,), marks=pytest.mark.full),
+        pytest.param("pause", "resume", (2,), marks=pytest.mark.full),
+        pytest.param("cut", "heal", (2, 3), marks=pytest.mark.full),
     ],
 )
 def test_other_brokers_serve_and_no_record_is_lost(

@@ -83,6 +83,7 @@ def test_a_map_that_is_too_small_needs_more_passes(memory_compactor: Any, histor
 
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", first_of([Codec.NONE, Codec.LZ4]))
+@pytest.mark.full
 def test_a_million_updates_of_ten_thousand_keys(real_compactor: Any, codec: Codec) -> None:
     """In several passes, as they come."""
     partition = real_compactor.partition
