@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
+from .client_security import properties_of_command, security_of_command, security_options
 from .connection import CLIENT_ID, Connection, PeerError
 from .failure import Failure
 
@@ -28,7 +29,12 @@ _Function = TypeVar("_Function", bound=Callable[..., object])
 
 
 def bootstrap_option(function: _Function) -> _Function:
-    """The option ``--bootstrap-server`` of every command that connects to a server."""
+    """The options of every command that connects to a server: ``--bootstrap-server``, TLS and SASL."""
+    return address_option(security_options(function))
+
+
+def address_option(function: _Function) -> _Function:
+    """The option ``--bootstrap-server``."""
     option = click.option(
         "--bootstrap-server",
         "-b",
@@ -44,6 +50,8 @@ def bootstrap_option(function: _Function) -> _Function:
 
 
 def _checked_addresses(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    if context.get_parameter_source(str(parameter.name)) is ParameterSource.DEFAULT:
+        value = properties_of_command().get("bootstrap.servers", value)
     try:
         parse_addresses(value)
     except click.BadParameter as error:
@@ -78,7 +86,7 @@ def connect(bootstrap_server: str) -> Connection:
     problems = []
     for host, port in parse_addresses(bootstrap_server):
         try:
-            return Connection(host, port, timeout_s=CONNECT_TIMEOUT_S)
+            return Connection(host, port, timeout_s=CONNECT_TIMEOUT_S, security=security_of_command())
         except PeerError as problem:
             problems.append(f"cannot reach {host}:{port}: {problem}")
     raise Failure(
@@ -172,6 +180,7 @@ def _settings(bootstrap_server: str) -> dict[str, Any]:
         "client_id": CLIENT_ID,
         "bootstrap_timeout_ms": _BOOTSTRAP_TIMEOUT_MS,
         "request_timeout_ms": _REQUEST_TIMEOUT_MS,
+        **security_of_command().of_kafka_python(),
     }
 
 

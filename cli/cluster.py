@@ -92,7 +92,9 @@ class Cluster:
                 known = ", ".join(map(str, sorted(addresses)))
                 raise Failure(f"unknown broker {node_id}; the cluster has: {known}")
             host, port = addresses[node_id]
-            self._brokers[node_id] = Connection(host, port, timeout_s=CONNECT_TIMEOUT_S)
+            self._brokers[node_id] = Connection(
+                host, port, timeout_s=CONNECT_TIMEOUT_S, security=self._bootstrap.security
+            )
         return self._brokers[node_id]
 
     def _known_addresses(self) -> dict[int, tuple[str, int]]:

@@ -17,6 +17,8 @@ _MODULES: Final = {
     "transactions": "transactions",
     "configs": "configs",
     "users": "users",
+    "acls": "acls",
+    "tls": "tls",
     "cluster": "describe_cluster",
     "format": "format_directories",
     "log": "log",

@@ -6,6 +6,7 @@ newest version that both sides support, as learned from ApiVersions when the con
 
 import itertools
 import socket
+import sys
 from struct import Struct
 from types import TracebackType
 from typing import Any, Final, Self
@@ -15,12 +16,16 @@ from ..protocol.codec import decode_at, encode
 from ..protocol.errors import ErrorCode, MalformedMessage
 from ..protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ..protocol.messages.headers import RequestHeader, ResponseHeader
+from ..protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from ..protocol.messages.sasl_handshake import SaslHandshakeRequest
 from ..protocol.schema import Request
+from .client_security import PLAINTEXT, Security
 
 CLIENT_ID: Final = "moldau-cli"
 # Responses to these requests are far smaller; a larger length means that the peer does not speak Kafka's protocol.
 _MAX_RESPONSE_BYTES: Final = 100_000_000
 _LENGTH: Final = Struct(">i")
+_SECURITY_HINT: Final = "; a listener with TLS or SASL needs --command-config"
 
 
 class PeerError(Exception):
@@ -30,9 +35,10 @@ class PeerError(Exception):
 class Connection:
     """A connection that has exchanged ApiVersions: ``api_versions`` maps API keys to the server's versions."""
 
-    def __init__(self, host: str, port: int, *, timeout_s: float) -> None:
-        """Connect and request the server's API versions. Raises PeerError."""
+    def __init__(self, host: str, port: int, *, timeout_s: float, security: Security = PLAINTEXT) -> None:
+        """Connect, request the server's API versions, and authenticate. Raises PeerError."""
         self.host, self.port = host, port
+        self.security = security
         self._timeout_s = timeout_s
         self._correlation_ids = itertools.count(1)
         try:
@@ -40,7 +46,12 @@ class Connection:
         except OSError as error:
             raise PeerError(_connect_problem(error, timeout_s)) from error
         try:
+            try:
+                self._socket = security.secure(self._socket, host)
+            except OSError as error:
+                raise PeerError(_tls_problem(error, timeout_s)) from error
             self.greeting = self._greet()
+            self._authenticate()
         except BaseException:
             self._socket.close()
             raise
@@ -86,6 +97,34 @@ class Connection:
         assert isinstance(answer, ApiVersionsResponse)
         return answer
 
+    def _authenticate(self) -> None:
+        client = self.security.new_sasl_client()
+        if client is None:
+            return
+        from ..security.sasl_client import SaslClientError
+
+        assert self.security.credentials is not None
+        mechanism = self.security.credentials.mechanism
+        offered = {entry.api_key: entry.max_version for entry in self.greeting.api_keys}
+        if ApiKey.SASL_AUTHENTICATE not in offered:
+            raise PeerError("the listener has no SASL")
+        answer = self._exchange(SaslHandshakeRequest(mechanism=mechanism), 1)
+        if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+            raise PeerError(f"the listener has no {mechanism}, but {', '.join(answer.mechanisms) or 'no mechanism'}")
+        if answer.error_code:
+            raise PeerError(f"the listener has no SASL ({ErrorCode(answer.error_code).name})")
+        version = min(offered[ApiKey.SASL_AUTHENTICATE], SaslAuthenticateRequest.STABLE_VERSIONS.highest)
+        token: bytes | None = client.first()
+        try:
+            while token is not None:
+                answer = self._exchange(SaslAuthenticateRequest(auth_bytes=token), version)
+                if answer.error_code:
+                    reason = answer.error_message or ErrorCode(answer.error_code).name
+                    raise PeerError(f"the user {self.security.credentials.user} was not authenticated: {reason}")
+                token = client.next(bytes(answer.auth_bytes))
+        except SaslClientError as error:
+            raise PeerError(f"the authentication failed: {error}") from None
+
     def _exchange(self, request: Request, version: int) -> Any:
         correlation_id = next(self._correlation_ids)
         header = RequestHeader(
@@ -126,12 +165,24 @@ class Connection:
         while len(received) < count:
             data = self._socket.recv(min(count - len(received), 1 << 20))
             if not data:
-                raise PeerError("the server closed the connection without a response")
+                hint = "" if self.security.protocol != "PLAINTEXT" else _SECURITY_HINT
+                raise PeerError(f"the server closed the connection without a response{hint}")
             received += data
         return bytes(received)
 
 
 _UNSUPPORTED_VERSION: Final = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
+
+
+def _tls_problem(error: OSError, timeout_s: float) -> str:
+    """Why TLS could not begin."""
+    ssl = sys.modules["ssl"]  # a connection with TLS has imported it
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate of the server is not valid: {error.verify_message}"
+    if isinstance(error, TimeoutError):
+        return f"TLS did not begin within {timeout_s:g} seconds"
+    reason = getattr(error, "reason", None) or error.strerror or str(error)
+    return f"TLS failed ({str(reason).replace('_', ' ').lower()}); does the listener use TLS?"
 
 
 def _connect_problem(error: OSError, timeout_s: float) -> str:

@@ -23,6 +23,7 @@ from ..protocol.messages.metadata import (
     MetadataResponseBroker,
     MetadataResponseTopic,
 )
+from .client_security import security_of_command
 from .cluster import OFFSET_OF_MAX_TIMESTAMP, Cluster, Position, error_name
 from .connection import Connection, PeerError
 
@@ -66,7 +67,7 @@ Connect = Callable[[str, int], Connection]
 
 
 def connect(host: str, port: int) -> Connection:
-    return Connection(host, port, timeout_s=_TIMEOUT_S)
+    return Connection(host, port, timeout_s=_TIMEOUT_S, security=security_of_command())
 
 
 def diagnose(addresses: Iterable[tuple[str, int]], *, now_ms: int, connect: Connect = connect) -> Iterator[Finding]:

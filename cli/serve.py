@@ -46,6 +46,12 @@ OPTIONS: Final = (
         "Allow a new data directory that contains other files, which are not changed. Required only once.",
     ),
     Option("--ephemeral", "", "Keep the data in a temporary directory that is removed when the server stops."),
+    Option(
+        "--secure",
+        "",
+        "TLS, passwords (SCRAM) and ACLs that deny by default. The first start creates certificates and the user admin "
+        "beside the data directory, and prints how to connect.",
+    ),
     Option("--durable", "", "Flush every append to disk before acknowledging it (sets log.flush.interval.messages=1)."),
     Option(
         "--brokers",
@@ -75,6 +81,7 @@ Examples:
   moldau serve --listen 127.0.0.1:0 --ephemeral
   moldau serve --config server.properties --set num.partitions=6
   moldau serve --brokers 4
+  moldau serve --secure --listen 0.0.0.0:9092
 
 Settings come from --config, KAFKA_... environment variables as in Apache Kafka's Docker image
 (KAFKA_LOG_RETENTION_MS is log.retention.ms), --set, and the other options; later sources override earlier ones.
@@ -159,6 +166,7 @@ def _run(options: Options) -> int:
         return _serve_forks()
     try:
         config = load_config(options, os.environ)
+        config = _with_security(options, config)
         check_broker_config(config)
     except ConfigError as error:
         for line in str(error).splitlines():
@@ -199,6 +207,19 @@ def _run(options: Options) -> int:
         return 1
 
 
+def _with_security(options: Options, config: "BrokerConfig") -> "BrokerConfig":
+    """The settings with those of ``--secure``. Raises ConfigError."""
+    if "--secure" in options:
+        from .serve_secure import secured  # other servers do not need it
+
+        return secured(config, _print, allow_non_empty="--allow-non-empty" in options)
+    if "--ephemeral" not in options and config.log_dirs and os.path.exists(f"{config.log_dirs[0]}-security"):
+        from .serve_secure import check_not_opened
+
+        check_not_opened(config)
+    return config
+
+
 def _serve_forks() -> int:
     import socket
 
@@ -218,6 +239,9 @@ def load_config(options: Options, environment: Mapping[str, str]) -> "BrokerConf
 
     if "--ephemeral" in options and "--data-dir" in options:
         raise ConfigError("--ephemeral and --data-dir are mutually exclusive; remove one")
+    for other in ("--ephemeral", "--brokers", "--member-of", "--print-config"):
+        if "--secure" in options and other in options:
+            raise ConfigError(f"--secure and {other} are mutually exclusive; remove one")
     command_line: dict[str, StaticValue] = {}
     if "--data-dir" in options:
         if not options["--data-dir"][0]:
@@ -229,7 +253,11 @@ def load_config(options: Options, environment: Mapping[str, str]) -> "BrokerConf
     file = Path(options["--config"][0]).expanduser() if "--config" in options else None
     config = load(file=file, environment=environment, overrides=options.get("--set", ()), command_line=command_line)
     if "--listen" in options:
-        config = config.with_static(_listeners(options["--listen"], config.security_protocols))
+        protocol = "SASL_SSL" if "--secure" in options else "PLAINTEXT"
+        config = config.with_static(_listeners(options["--listen"], config.security_protocols, protocol))
+    elif "--secure" in options and "listeners" not in config.static:
+        listener = f"SASL_SSL://127.0.0.1:{DEFAULT_PORT}"
+        config = config.with_static({"listeners": StaticValue(listener, "default of --secure")})
     if not config.log_dirs and "--ephemeral" not in options:
         from .data_directory import default_data_directory
 
@@ -266,8 +294,10 @@ def _is_loopback(host: str) -> bool:
     return host.lower() in ("localhost", "::1") or (host.startswith("127.") and host.replace(".", "").isdecimal())
 
 
-def _listeners(addresses: Sequence[str], protocols: Mapping[str, str]) -> dict[str, "StaticValue"]:
-    """``--listen`` as Kafka settings. Unnamed listeners are named PLAINTEXT, PLAINTEXT_2, ..."""
+def _listeners(
+    addresses: Sequence[str], protocols: Mapping[str, str], protocol: str = "PLAINTEXT"
+) -> dict[str, "StaticValue"]:
+    """``--listen`` as Kafka settings. Unnamed listeners are named by their protocol: PLAINTEXT, PLAINTEXT_2, ..."""
     from ..config.definition import ConfigError
     from ..config.sources import StaticValue
 
@@ -278,13 +308,13 @@ def _listeners(addresses: Sequence[str], protocols: Mapping[str, str]) -> dict[s
         if name.lower() in ("http", "https"):
             raise ConfigError(f"--listen {address}: a Kafka listener is not HTTP; use --listen {host_and_port}")
         if not separator:
-            name = "PLAINTEXT" if number == 1 else f"PLAINTEXT_{number}"
+            name = protocol if number == 1 else f"{protocol}_{number}"
         if host_and_port.isdigit():
             host_and_port = f"127.0.0.1:{host_and_port}"
         elif ":" not in host_and_port:
             host_and_port = f"{host_and_port}:{DEFAULT_PORT}"
         listeners.append(f"{name}://{host_and_port}")
-        protocol_of.setdefault(name.upper(), "PLAINTEXT")
+        protocol_of.setdefault(name.upper(), protocol)
     settings = {"listeners": StaticValue(",".join(listeners), "--listen")}
     if protocol_of != protocols:
         protocol_map = ",".join(f"{name}:{protocol}" for name, protocol in protocol_of.items())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from .client import bootstrap_option
+from .client import address_option
 from .output import print_json, print_table
 from .spark_session import client_option, explained, spark_options, spark_session
 
@@ -65,7 +65,7 @@ _MEGABYTE: Final = 1024 * 1024
 @client_option
 @spark_options
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
-@bootstrap_option
+@address_option
 def archive(
     topic: str,
     folder: str,

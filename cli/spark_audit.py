@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from .client import bootstrap_option
+from .client import address_option
 from .failure import Failure
 from .output import print_json, print_table
 from .parsed_options import datetime_ms, duration_ms
@@ -86,7 +86,7 @@ class _AuditFailure(Failure):
 @click.option(
     "--json", "as_json", is_flag=True, help="Print JSON; with --follow, one line for each round with changes."
 )
-@bootstrap_option
+@address_option
 @click.pass_context
 def audit(
     context: click.Context,

@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from .client import bootstrap_option
+from .client import address_option
 from .failure import Failure
 from .output import print_json, print_table
 from .parsed_options import datetime_ms
@@ -40,7 +40,7 @@ _CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 @client_option
 @spark_options
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
-@bootstrap_option
+@address_option
 def replay(
     folder: str,
     topic: str,

@@ -1,4 +1,4 @@
-"""Clients over SASL_SSL: kafka-python, librdkafka and Java, with PLAIN and SCRAM; users are made by kafka-configs.
+"""Clients over SASL_SSL: kafka-python, librdkafka and Java, with PLAIN and SCRAM; kafka-configs and kafka-acls.
 
 Moldau only: these are the configurations of clients, and Apache Kafka accepts them by definition.
 """
@@ -53,10 +53,12 @@ def secure(tmp_path_factory: pytest.TempPathFactory, client_of: OpenClient) -> I
         "listeners": "PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0",
         "ssl.keystore.location": str(authority.server().write(folder / "server.pem")),
         f"{name}.sasl.enabled.mechanisms": ",".join(MODULES),
-        f"{name}.plain.sasl.jaas.config": f'{PLAIN} required user_alice="{PASSWORD}";',
+        f"{name}.plain.sasl.jaas.config": f'{PLAIN} required user_alice="{PASSWORD}" user_bob="{PASSWORD}";',
         f"{name}.scram-sha-256.sasl.jaas.config": f"{SCRAM} required;",
         f"{name}.scram-sha-512.sasl.jaas.config": f"{SCRAM} required;",
         f"{name}.connections.max.reauth.ms": "3600000",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS;User:alice",
     }
     java = client_of("java")
     assert isinstance(java, JavaClient)
@@ -155,3 +157,65 @@ def test_users_are_described_by_kafka_configs(secure: Secure, client_of: OpenCli
     )
     assert "SCRAM credential configs for user-principal 'alice' are" in described.stdout
     assert "SCRAM-SHA-256=iterations=4096" in described.stdout
+
+
+def test_acls_of_kafka_acls(secure: Secure, client_of: OpenClient) -> None:
+    from confluent_kafka import Consumer, Producer
+
+    java = client_of("java")
+    assert isinstance(java, JavaClient)
+
+    def acls(*arguments: str) -> str:
+        result = java.tool(
+            "org.apache.kafka.tools.AclCommand",
+            ["--bootstrap-server", secure.address, "--command-config", secure.properties("PLAIN"), *arguments],
+        )
+        assert result.exit_code == 0, result
+        return result.stdout
+
+    options = {
+        "bootstrap.servers": secure.address,
+        "security.protocol": "sasl_ssl",
+        "ssl.ca.location": str(secure.authority),
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "bob",
+        "sasl.password": PASSWORD,
+    }
+
+    def produce() -> list[str | None]:
+        errors: list[str | None] = []
+        producer = Producer(options)
+        producer.produce("acls-a", b"x", on_delivery=lambda error, _: errors.append(error and error.name()))
+        assert producer.flush(60) == 0
+        return errors
+
+    assert produce() == ["TOPIC_AUTHORIZATION_FAILED"]
+    acls(
+        "--add",
+        "--allow-principal",
+        "User:bob",
+        "--producer",
+        "--topic",
+        "acls-",
+        "--resource-pattern-type",
+        "prefixed",
+    )
+    acls("--add", "--allow-principal", "User:bob", "--consumer", "--topic", "acls-a", "--group", "acls")
+    assert produce() == [None]
+    consumer = Consumer({**options, "group.id": "acls", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["acls-a"])
+    message = consumer.poll(60)
+    assert message is not None
+    assert (message.error(), message.value()) == (None, b"x")
+    consumer.close()
+    listed = acls("--list", "--topic", "acls-a", "--resource-pattern-type", "match")
+    assert "ResourcePattern(resourceType=TOPIC, name=acls-, patternType=PREFIXED)" in listed
+    assert "(principal=User:bob, host=*, operation=WRITE, permissionType=ALLOW)" in listed
+    acls("--remove", "--force", "--topic", "acls-", "--resource-pattern-type", "prefixed")
+    assert produce() == ["TOPIC_AUTHORIZATION_FAILED"]
+    other = Consumer({**options, "group.id": "other", "auto.offset.reset": "earliest"})
+    other.subscribe(["acls-a"])
+    message = other.poll(60)
+    assert message is not None
+    assert message.error().name() == "GROUP_AUTHORIZATION_FAILED"
+    other.close()

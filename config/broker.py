@@ -77,6 +77,9 @@ SECTIONS: Final[tuple[Section, ...]] = (
 SETTINGS: Final[dict[str, Setting]] = {entry.name: entry for section in SECTIONS for entry in section.settings}
 DYNAMIC_ONLY: Final[dict[str, Setting]] = {entry.name: entry for entry in _DYNAMIC_ONLY}
 
+# Settings of Apache Kafka's authorizer, which are in none of its tables.
+_OF_THE_AUTHORIZER: Final = frozenset({"super.users", "allow.everyone.if.no.acl.found"})
+
 # Names with these prefixes belong to a listener or a plugin, so they are not misspelled.
 KNOWN_PREFIXES: Final = ("listener.name.", "config.providers.", "rlmm.config.", "rsm.config.")
 
@@ -130,7 +133,7 @@ def setting(name: str) -> Setting:
 
 def is_known(name: str) -> bool:
     """Whether ``name`` is valid in a static configuration."""
-    return name in SETTINGS or name.startswith(KNOWN_PREFIXES)
+    return name in SETTINGS or name in _OF_THE_AUTHORIZER or name.startswith(KNOWN_PREFIXES)
 
 
 def synonyms(name: str) -> tuple[str, ...]:

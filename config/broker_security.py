@@ -32,8 +32,7 @@ SECTIONS: Final = (
         "Authorization",
         Setting(
             "authorizer.class.name", STRING, "", NonNull(), LOW,
-            "Java class that authorizes requests. A server with this setting does not start: Moldau has no "
-            "authorization yet, so every client would have full access.",
+            "Empty, or org.apache.kafka.metadata.authorizer.StandardAuthorizer: requests are authorized by ACLs.",
             acted_on=True,
         ),
         Setting(

@@ -32,6 +32,8 @@ _REPLICA_SELECTORS: Final = (
     "org.apache.kafka.common.replica.RackAwareReplicaSelector",
 )
 
+_STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
 _CODECS: Final = 5
 """None, gzip, snappy, lz4 and zstd."""
 
@@ -118,10 +120,31 @@ def _conflicts(config: BrokerConfig) -> Iterator[ConfigError]:
         rule = f"Moldau loads no Java classes; supported are {' and '.join(_REPLICA_SELECTORS)}"
         yield _invalid(config, "replica.selector.class", rule)
     yield from _role_conflicts(config)
-    if config.str("authorizer.class.name"):
-        rule = "Moldau has no authorization yet, so every client would have full access"
-        yield _invalid(config, "authorizer.class.name", rule)
+    yield from _authorizer_conflicts(config)
     yield from _listener_conflicts(config)
+
+
+def _authorizer_conflicts(config: BrokerConfig) -> Iterator[ConfigError]:
+    name = config.str("authorizer.class.name")
+    if name and name != _STANDARD_AUTHORIZER:
+        rule = f"Java classes are not loaded; the authorizer of Moldau is {_STANDARD_AUTHORIZER}"
+        yield _invalid(config, "authorizer.class.name", rule)
+    elif name and (config.has_remote_controllers or config.serves_brokers or "broker" not in config.roles):
+        rule = "only a single node, which is the broker and the controller, can have an authorizer yet"
+        yield _invalid(config, "authorizer.class.name", rule)
+    everyone = config.text("allow.everyone.if.no.acl.found")
+    if everyone is not None and everyone.strip().lower() not in ("true", "false"):
+        yield ConfigError("allow.everyone.if.no.acl.found must be true or false", "allow.everyone.if.no.acl.found")
+    users = config.text("super.users") or ""
+    for user in filter(None, (each.strip() for each in users.split(";"))):
+        if ":" not in user:
+            rule = "principals are written User:name, separated by semicolons"
+            yield ConfigError(f"Invalid value {abridged(users)} for configuration super.users: {rule}", "super.users")
+            break
+    for setting in ("super.users", "allow.everyone.if.no.acl.found"):
+        if not name and config.text(setting) is not None:
+            rule = "it has no effect without authorizer.class.name, so every client would have full access"
+            yield ConfigError(f"Invalid configuration {setting}: {rule}", setting)
 
 
 def _role_conflicts(config: BrokerConfig) -> Iterator[ConfigError]:

@@ -53,6 +53,10 @@ class Caller(Protocol):
         """The peer's address as Kafka writes it, ``/127.0.0.1``."""
 
     @property
+    def principal(self) -> str:
+        """The principal of the client, as ``User:name``."""
+
+    @property
     def listener_name(self) -> str:
         """The listener that received the request."""
 

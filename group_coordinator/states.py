@@ -56,13 +56,18 @@ class GroupStates:
         topics: Topics,
         *,
         overrides: Callable[[str], Mapping[str, str]] = lambda group_id: {},
+        may_describe: Callable[[Caller, str], bool] | None = None,
         new_uuid: Callable[[], str],
         kinds: GroupKinds = KINDS,
     ) -> None:
-        """``overrides`` gives the configs of a group's GROUP resource; ``new_uuid`` creates member IDs."""
+        """``overrides`` gives the configs of a group's GROUP resource; ``new_uuid`` creates member IDs.
+
+        ``may_describe`` decides whether a client may describe a topic; without it, clients may describe all topics.
+        """
         self.config = config
         self.topics = topics
         self.overrides = overrides
+        self.may_describe = may_describe
         self.new_uuid = new_uuid
         self.kinds = kinds
         self.deadlines = Deadlines()

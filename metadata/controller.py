@@ -331,6 +331,16 @@ class Controller:
         yield 0
         return update_features(image, request, version, self.context)
 
+    def _create_acls(self, image: MetadataImage, request: Any, *_: object) -> Steps[Outcome[Any]]:
+        from .acls import create_acls_in_steps
+
+        return create_acls_in_steps(image, request, self.context)
+
+    def _delete_acls(self, image: MetadataImage, request: Any, *_: object) -> Steps[Outcome[Any]]:
+        from .acls import delete_acls_in_steps
+
+        return delete_acls_in_steps(image, request)
+
     def _alter_user_scram_credentials(self, image: MetadataImage, request: Any, *_: object) -> Steps[Outcome[Any]]:
         from .scram_credentials import alter_user_scram_credentials
 
@@ -426,6 +436,8 @@ _DECISIONS: Final[dict[ApiKey, Callable[..., Steps[Outcome[Any]]]]] = {
     ApiKey.ELECT_LEADERS: Controller._elect_leaders,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: Controller._alter_reassignments,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: Controller._list_reassignments,
+    ApiKey.CREATE_ACLS: Controller._create_acls,
+    ApiKey.DELETE_ACLS: Controller._delete_acls,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Controller._alter_user_scram_credentials,
     ApiKey.UPDATE_FEATURES: Controller._update_features,
     ApiKey.UNREGISTER_BROKER: Controller._unregister_broker,

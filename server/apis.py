@@ -8,8 +8,8 @@ columns:
 - elements: the maximum number of elements in all arrays of one request. A larger request closes the connection.
 - listeners: the kinds of listeners on which Apache Kafka 4.3 serves the API (`ApiKeys.inScope`). This table is that of
   BROKER listeners, and `controller_apis` that of CONTROLLER listeners, so the column is used for documentation only.
-- checks: the authorization checks that Apache Kafka's authorizer makes, in order. Checks of single resources and
-  exceptions belong to the handlers. This column is used for documentation only: the server allows every request.
+- checks: the authorization checks that Apache Kafka's authorizer makes, in order. This column is used for documentation
+  only; `requests.authorization` has the checks with their exceptions.
 - blocking: whether the response may wait behind an earlier pending request of its connection, for example a waiting
   fetch. A request of any other API makes the pending request complete immediately.
 """

@@ -7,6 +7,7 @@ and removes partitions when the records of the metadata log are committed.
 from __future__ import annotations
 
 import asyncio
+import logging
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from ..metadata.broker_metadata import BrokerMetadata
     from ..protocol.errors import ErrorCode
     from ..replication.replicas import TopicKey
+    from .authorizer import Authorizer
     from .concurrency.background import Background
     from .concurrency.slices import Sliced
     from .concurrency.timers import TimerWheel
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
     from .network.read_ahead import ReadAhead
     from .replication.manager import Replication
     from .storage.opening import Storage
+
+logger = logging.getLogger(__name__)
 
 # Maximum number of concurrent jobs in threads: for codecs, which compute, and for the file I/O of periodic work.
 CODECS = 2
@@ -117,6 +121,7 @@ class Broker:
             self.node_id,
             lambda: self.metadata.broker_epoch,
         )
+        self.authorizer = self._new_authorizer(config)
         services = Services(
             loop=loop,
             timers=timers,
@@ -129,6 +134,7 @@ class Broker:
             run_soon=self.run_soon,
             create_topic=self._create_topic,
             peers=lambda: self.peers,
+            may_describe=None if self.authorizer is None else self.authorizer.may_describe,
         )
         self._links = links
         self._peers: Peers | None = None
@@ -313,6 +319,22 @@ class Broker:
     def _create_topic(self, name: str) -> Sliced[ErrorCode | None]:
         errors = yield from self.create_missing_topics([name], None)
         return errors.get(name)
+
+    def _new_authorizer(self, config: BrokerConfig) -> Authorizer | None:
+        """Created before the publisher: a change of the ACLs is in effect first."""
+        if not config.str("authorizer.class.name"):
+            if self.metadata.image.access_control_entries:
+                logger.warning(
+                    "The metadata has ACLs, but authorizer.class.name is not set: every client may do everything"
+                )
+            return None
+        from .authorizer import Authorizer, settings_of  # a broker without ACLs does not need them
+        from .network.peer_log import PeerLog
+
+        peer_log = PeerLog(logging.getLogger("kafka.authorizer.logger"), self.timers, self.loop.time)
+        authorizer = Authorizer(settings_of(config), lambda: self.metadata.image, peer_log.log)
+        self.metadata.subscribe(authorizer.apply)
+        return authorizer
 
     def load(self) -> None:
         """Serve every partition of the metadata. Called at startup."""

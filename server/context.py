@@ -134,6 +134,8 @@ class ServedRequest:
     """A request in the dispatcher: the `RequestContext` of its handler, and its place in the order of responses."""
 
     __slots__ = (
+        "acl_epoch",
+        "amendments",
         "api_version",
         "cancelled",
         "client_id",
@@ -168,6 +170,9 @@ class ServedRequest:
         self.parts: list[Part] | None = None  # the encoded response, when it is ready
         self.cancelled = False  # the connection is closed
         self.is_long = False  # its response is encoded in slices, whenever it is ready
+        # The epoch of the ACLs that allowed all of the request; -1 if a part was refused (`requests.authorization`).
+        self.acl_epoch = 0
+        self.amendments: list[Callable[[Any], None]] | None = None  # changes of the response before it is encoded
         self.on_cancel: Callable[[], None] | None = None
         self.on_complete_early: Callable[[], None] | None = None  # completes the request early, if that is possible
         # What the connection counts while the request is pending: see `frames.InFlight`.
@@ -233,6 +238,18 @@ class ServedRequest:
         parts = self.route.encode_or_fail(self, response)
         if parts is not None:
             self._complete(parts)
+
+    def amend(self, change: Callable[[Any], None]) -> None:
+        """Change the response before it is encoded, whoever builds it."""
+        if self.amendments is None:
+            self.amendments = []
+        self.amendments.append(change)
+
+    def apply_amendments(self, response: Message) -> None:
+        """The response is about to be encoded."""
+        amendments, self.amendments = self.amendments, None
+        for change in amendments or ():
+            change(response)
 
     def reply_in_slices(self, answer: Message | Sliced[Message | Deferred]) -> None:
         self.connection.reply_in_slices(self, answer)

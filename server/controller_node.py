@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..metadata.quorum import Metadata
     from ..metadata.registrations import Endpoint
     from ..protocol.messages.fetch import FetchResponse
+    from .authorizer import Authorizer
     from .concurrency.background import JobExecutor
     from .concurrency.clock import Clock
     from .concurrency.slices import Sliced, SlicedFuture, Slices
@@ -99,6 +100,8 @@ class ControllerNode:
         self.now_ms = now_ms
         self.file_system = file_system
         self.dispatcher = dispatcher
+        self.authorizer: Authorizer | None = None
+        """Nodes with an authorizer serve no other nodes yet."""
         self.decode_client_id = decode_client_id
         self.endpoint = endpoint
         self.node_id = metadata.node_id

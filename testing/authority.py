@@ -1,4 +1,4 @@
-"""Certificates for tests, made by the package `cryptography` in memory."""
+"""Certificates for tests and development, made by the package `cryptography` in memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -66,14 +66,37 @@ class Issued(NamedTuple):
 
 
 class Authority:
-    """A certificate authority, which exists only in memory. Its keys are P-256, which take a millisecond to create."""
+    """A certificate authority. Its keys are P-256, which take a millisecond to create."""
 
-    def __init__(self, name: str = "Moldau tests") -> None:
+    def __init__(self, name: str = "Moldau tests", *, days: int = 2) -> None:
+        """A new authority, which is valid for so many days."""
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        self._certificate = self._sign(self._name, self._key, is_authority=True)
-        self.certificate = _pem(self._certificate)
+        self._certificate = self._sign(self._name, self._key, days=(-1, days), is_authority=True)
+
+    @classmethod
+    def load(cls, certificate: str, key: str) -> Self:
+        """The authority with this certificate and this key, in PEM. Raises ValueError."""
+        loaded = cls.__new__(cls)
+        private = serialization.load_pem_private_key(key.encode(), None)
+        loaded._certificate = x509.load_pem_x509_certificate(certificate.encode())
+        if not isinstance(private, ec.EllipticCurvePrivateKey):
+            raise ValueError("the key is not one of an elliptic curve")
+        if private.public_key() != loaded._certificate.public_key():
+            raise ValueError("the key does not belong to the certificate")
+        loaded._key = private
+        loaded._name = loaded._certificate.subject
+        return loaded
+
+    @property
+    def certificate(self) -> str:
         """Its certificate, in PEM."""
+        return _pem(self._certificate)
+
+    @property
+    def key(self) -> str:
+        """Its private key, in PEM."""
+        return _private_pem(self._key)
 
     def issue(
         self, subject: str | x509.Name, *, days: tuple[int, int] = (-1, 2), alternative_names: Sequence[str] = ()
@@ -83,9 +106,7 @@ class Authority:
             subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)])
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = self._sign(subject, key, days=days, alternative_names=alternative_names)
-        encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-        private = key.private_bytes(encoding, form, serialization.NoEncryption()).decode()
-        return Issued(private, _pem(certificate))
+        return Issued(_private_pem(key), _pem(certificate))
 
     def server(self) -> Issued:
         """A certificate for a server on this machine."""
@@ -133,6 +154,11 @@ def _general_name(name: str) -> x509.GeneralName:
         return x509.IPAddress(ip_address(name))
     except ValueError:
         return x509.DNSName(name)
+
+
+def _private_pem(key: ec.EllipticCurvePrivateKey) -> str:
+    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    return key.private_bytes(encoding, form, serialization.NoEncryption()).decode()
 
 
 def _pem(certificate: x509.Certificate) -> str:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ..protocol.api import ApiKey
     from .faults import Faults
     from .request_log import Recorded, Requests
+    from .secured import Secured
 
 ConfigValue = str | int | float | bool
 
@@ -70,6 +71,13 @@ class Broker:
     ``thread``: run the server in a thread of this process; it cannot be killed then.
     ``memory``: keep the data in memory (with ``thread``): :meth:`crash` is then a power failure.
     ``listen``: ``HOST:PORT``; port 0 takes a free port at the first start and keeps it.
+    ``tls``: clients use TLS; :attr:`ca_file` has the certificate that they trust. ``users``: names and passwords, for
+    PLAIN and SCRAM. ``acls``: what the users may do, in the words of ``moldau acls add``; without an ACL, everything is
+    denied. :meth:`client_config` has the settings of clients:
+
+        with Broker(tls=True, users={"alice": "secret"}, acls=["alice write topic orders"]) as broker:
+            producer = Producer(broker.client_config("alice"))
+
     ``timeout_s``: how long a start or a stop may take before :class:`BrokerError`.
 
     A broker is started by ``with`` or :meth:`start`, and may be stopped, killed and started again any number of times.
@@ -85,6 +93,9 @@ class Broker:
         thread: bool = False,
         memory: bool = False,
         listen: str = _ANY_PORT,
+        tls: bool = False,
+        users: Mapping[str, str] | None = None,
+        acls: Sequence[str] | None = None,
         timeout_s: float = 30.0,
     ) -> None:
         if ephemeral and data_dir is not None:
@@ -93,6 +104,9 @@ class Broker:
             raise ValueError("log.dirs cannot be combined with data_dir, ephemeral or thread")
         if "listeners" in (config or {}) and (thread or listen != _ANY_PORT):
             raise ValueError("listeners cannot be combined with listen or thread")
+        is_secured = tls or bool(users) or acls is not None
+        if is_secured and "listeners" in (config or {}):
+            raise ValueError("listeners cannot be combined with tls, users or acls")
         if memory and (not thread or ephemeral or data_dir is not None):
             raise ValueError("memory=True requires thread=True, and cannot be combined with data_dir or ephemeral")
         self.config: dict[str, ConfigValue] = {**TEST_CONFIG, **(config or {})}
@@ -109,6 +123,14 @@ class Broker:
         self._timeout_s = timeout_s
         self._log_path = Path(self._directory.path) / "server.log"
         self._bootstrap_servers: str | None = None
+        self._secured: Secured | None = None
+        self._secured_address = listen
+        if is_secured:
+            self._listen = _ANY_PORT
+            from .secured import Secured  # most brokers do not need it
+
+            self._secured = Secured(Path(self._directory.path), tls=tls, users=users or {}, acls=acls)
+            self.config |= self._secured.settings()
         self._run: ServerRun | None = None
         self._ahead_ms = 0  # of the machine's clock
         self._uses_faults = False
@@ -123,6 +145,27 @@ class Broker:
         if self._bootstrap_servers is None:
             raise BrokerError("the broker was never started: use `with Broker() as broker` or broker.start()")
         return self._bootstrap_servers
+
+    @property
+    def ca_file(self) -> Path:
+        """With ``tls``: the certificate of the authority that signed the certificate of the broker, in PEM."""
+        if self._secured is None:
+            raise BrokerError("the broker has no TLS: use Broker(tls=True)")
+        return self._secured.ca_file
+
+    def client_config(
+        self, user: str | None = None, *, client: str = "confluent-kafka", mechanism: str = "SCRAM-SHA-256"
+    ) -> dict[str, Any]:
+        """The settings with which a client connects to the broker with ``tls`` or ``users``, as this user.
+
+            consumer = KafkaConsumer("orders", **broker.client_config("alice", client="kafka-python"))
+
+        ``client``: confluent-kafka, kafka-python, aiokafka, java (properties) or spark (options of
+        ``format("kafka")``). ``mechanism``: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
+        """
+        if self._secured is None:
+            raise BrokerError("the broker has no security: use Broker(tls=True) or Broker(users=...)")
+        return self._secured.client_config(self.bootstrap_servers, user, client, mechanism)
 
     def address_of(self, listener: str) -> str:
         """``HOST:PORT`` of a listener of the running broker, by its name in ``listeners``."""
@@ -170,7 +213,7 @@ class Broker:
             self.faults.clear()
         if self._requests is not None and self._requests_run is self._run:
             self._requests.clear()
-        with WireClient(self.bootstrap_servers, timeout_s=self._timeout_s) as wire:
+        with WireClient(self._listen, timeout_s=self._timeout_s) as wire:
             listed = wire.call(MetadataRequest(topics=None, allow_auto_topic_creation=False))
             topics = [DeleteTopicState(name=topic.name) for topic in listed.topics if not topic.is_internal]
             if not topics:
@@ -200,7 +243,7 @@ class Broker:
         request = DeleteRecordsRequest(
             topics=[DeleteRecordsTopic(name=topic, partitions=[wanted])], timeout_ms=int(self._timeout_s * 1000)
         )
-        with WireClient(self.bootstrap_servers, timeout_s=self._timeout_s) as wire:
+        with WireClient(self._listen, timeout_s=self._timeout_s) as wire:
             (answer,) = wire.call(request).topics[0].partitions
         if answer.error_code != ErrorCode.NONE:
             raise KafkaError(
@@ -395,6 +438,9 @@ class Broker:
                 self._run.close()
             self._run = self._start_thread() if self._thread else self._start_process()
             self._bootstrap_servers = self._listen = self._run.wait_ready(self._timeout_s)
+            if self._secured is not None:
+                self._secured.prepare(self._listen)
+                self._bootstrap_servers = self._secured_address = self.address_of(self._secured.protocol)
             if self._ahead_ms:
                 self._set_clock(self._ahead_ms)
         return self
@@ -478,7 +524,9 @@ class Broker:
 
     def _command(self) -> list[str]:
         command = [sys.executable, "-m", "moldau", "serve", "--exit-with-stdin"]
-        if "listeners" not in self.config:
+        if self._secured is not None:
+            command += ["--set", f"listeners={self._listeners()}"]
+        elif "listeners" not in self.config:
             command += ["--listen", self._listen]
         if self._ephemeral:
             command += ["--ephemeral"]
@@ -489,6 +537,12 @@ class Broker:
         for name, value in self.config.items():
             command += ["--set", f"{name}={config_text(value)}"]
         return command
+
+    def _listeners(self) -> str:
+        """The first listener is for the broker's own requests."""
+        if self._secured is None:
+            return f"PLAINTEXT://{self._listen}"
+        return f"PLAINTEXT://{self._listen},{self._secured.protocol}://{self._secured_address}"
 
     def _start_process(self) -> ServerRun:
         return ServerProcess(self._command(), self._log_path)
@@ -511,7 +565,7 @@ class Broker:
         from ..config.checks import check_broker_config
         from ..config.sources import load
 
-        settings = {**self.config, "listeners": f"PLAINTEXT://{self._listen}"}
+        settings = {**self.config, "listeners": self._listeners()}
         config = load(overrides=[f"{name}={config_text(value)}" for name, value in settings.items()])
         check_broker_config(config)
         return config

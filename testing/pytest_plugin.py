@@ -41,6 +41,16 @@ Settings for the session's broker, in ``conftest.py``:
     def kafka_config():
         return {"num.partitions": 6, "auto.create.topics.enable": False}
 
+TLS, users and ACLs of this broker (`Broker.client_config` has the settings of clients); topics are emptied, users and
+ACLs stay:
+
+    @pytest.fixture(scope="session")
+    def kafka_security():
+        return {"tls": True, "users": {"alice": "secret"}, "acls": ["alice all topic *"]}
+
+    def test_orders_of_alice(kafka):
+        producer = Producer(kafka.client_config("alice"))
+
 The fixture ``kafka_cluster`` is a cluster of three brokers, which a test may kill, pause and cut off from each other
 (`moldau.testing.cluster`). For the next test all of them run again, without topics:
 
@@ -57,7 +67,7 @@ The report of a failed test contains the server's log, under "moldau broker log"
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -74,9 +84,15 @@ def kafka_config() -> Mapping[str, ConfigValue]:
 
 
 @pytest.fixture(scope="session")
-def kafka_session(kafka_config: Mapping[str, ConfigValue]) -> Iterator[Broker]:
+def kafka_security() -> Mapping[str, Any]:
+    """The arguments ``tls``, ``users`` and ``acls`` of the session's `Broker`; override it in conftest.py."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def kafka_session(kafka_config: Mapping[str, ConfigValue], kafka_security: Mapping[str, Any]) -> Iterator[Broker]:
     """The session's broker, never reset; for fixtures with a wider scope than one test."""
-    with Broker(config=kafka_config) as broker:
+    with Broker(config=kafka_config, **kafka_security) as broker:
         yield broker
 
 

@@ -24,13 +24,14 @@ from .target_assignment import assign, existing_topics, may_assign
 from .timeouts import times_of, watch_revocation
 
 if TYPE_CHECKING:
-    from ...coordinator.outcome import Now, Record
+    from ...coordinator.outcome import Caller, Now, Record
     from ..states import GroupStates
     from .group import ConsumerGroup
 
 
 def advance(
     states: GroupStates,
+    caller: Caller,
     group: ConsumerGroup,
     before: ConsumerGroupMember | None,
     member: ConsumerGroupMember,
@@ -41,6 +42,7 @@ def advance(
 ) -> ConsumerGroupMember:
     """The member after this step; adds the records of the change to ``records``.
 
+    ``caller`` sent the request, and determines which topics match regular expressions.
     ``before`` is its previous value, None for a new member. For a static member that replaces another, ``before`` has
     the other's subscriptions; the group still contains the other one.
 
@@ -49,7 +51,7 @@ def advance(
     """
     seen = group.metadata_version, group.regexes_version, group.regexes_refreshed_ms
     try:
-        return _advance(states, group, before, member, owned=owned, now=now, records=records)
+        return _advance(states, caller, group, before, member, owned=owned, now=now, records=records)
     except Exception:
         # Nothing is written, so what was seen of the topics has to be seen again; but not what was seen before.
         group.metadata_version, group.regexes_version, group.regexes_refreshed_ms = seen
@@ -58,6 +60,7 @@ def advance(
 
 def _advance(
     states: GroupStates,
+    caller: Caller,
     group: ConsumerGroup,
     before: ConsumerGroupMember | None,
     member: ConsumerGroupMember,
@@ -86,11 +89,11 @@ def _advance(
     if regex_changed:
         records += drop_unused_regexes(group.group_id, subscriptions)
         if member.regex is not None and member.regex not in subscriptions.resolved:
-            records += resolve_new(states, group.group_id, member.regex, subscriptions, now)
+            records += resolve_new(states, caller, group.group_id, member.regex, subscriptions, now)
     if needs_refresh(states, group, subscriptions, now):
         if subscriptions is group.subscriptions:
             subscriptions = subscriptions.copy()
-        refreshed = refresh(states, group, subscriptions, now)
+        refreshed = refresh(states, caller, group, subscriptions, now)
         records += refreshed
         regex_changed = regex_changed or bool(refreshed)
 

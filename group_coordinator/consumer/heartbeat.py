@@ -117,7 +117,7 @@ def _join_or_stay(states: GroupStates, caller: Caller, request: ConsumerGroupHea
     member_id = request.member_id or states.new_uuid()
     before = _member_before(group, request, member_id, owned, records)
     updated = _apply_request_fields(before or ConsumerGroupMember(member_id), request, caller)
-    member = advance(states, group, before, updated, owned=owned, now=now, records=records)
+    member = advance(states, caller, group, before, updated, owned=owned, now=now, records=records)
 
     times = times_of(states, request.group_id)
     start_session(states, request.group_id, member_id, times.session_timeout_ms, now)

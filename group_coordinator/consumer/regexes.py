@@ -4,6 +4,9 @@ The matches of an expression are kept in the log, so that every member of a grou
 is looked up immediately. All expressions are looked up again when topics have changed, but not within ten seconds of
 the last time, and every `group.consumer.regex.refresh.interval.ms`. Only changed matches are written as records.
 
+Topics that a member may not describe are no matches. As in Apache Kafka, the member whose request causes the lookup
+decides this for the whole group.
+
 Some expressions take milliseconds for one name. So the server asks which expressions a decision will look up
 (`to_look_up`), matches them in steps (`Lookup`), and keeps the result in `Topics.matching` for the decision.
 """
@@ -20,7 +23,7 @@ from .group import ConsumerGroup
 from .subscriptions import ResolvedRegex, Subscriptions
 
 if TYPE_CHECKING:
-    from ...coordinator.outcome import Now, Record
+    from ...coordinator.outcome import Caller, Now, Record
     from ...protocol.steps import Steps
     from ..states import GroupStates, Topics
 
@@ -31,23 +34,27 @@ logger = logging.getLogger(__name__)
 _REFRESH_INTERVAL_MIN_MS: Final = 10_000
 
 
-def resolve_new(states: GroupStates, group_id: str, regex: str, subscriptions: Subscriptions, now: Now) -> list[Record]:
+def resolve_new(
+    states: GroupStates, caller: Caller, group_id: str, regex: str, subscriptions: Subscriptions, now: Now
+) -> list[Record]:
     """Look up an expression that no member has subscribed with before.
 
     Raises:
         KafkaError: INVALID_REGULAR_EXPRESSION.
     """
-    return _resolve(states, group_id, regex, states.topics.matching(regex), subscriptions, now)
+    return _resolve(states, group_id, regex, _matching(states, caller, regex), subscriptions, now)
 
 
-def refresh(states: GroupStates, group: ConsumerGroup, subscriptions: Subscriptions, now: Now) -> list[Record]:
+def refresh(
+    states: GroupStates, caller: Caller, group: ConsumerGroup, subscriptions: Subscriptions, now: Now
+) -> list[Record]:
     """Look up all expressions again; returns records for those whose matches have changed."""
     group.regexes_version = states.topics.version
     group.regexes_refreshed_ms = now.monotonic_ms
     records: list[Record] = []
     for regex in subscriptions.regexes:
         try:
-            matched = states.topics.matching(regex)
+            matched = _matching(states, caller, regex)
         except KafkaError as error:
             # It was valid for the coordinator that accepted it (Apache Kafka, or another release of Moldau).
             logger.warning("group %r: an invalid regular expression matches no topics: %s", group.group_id, error)
@@ -126,6 +133,11 @@ class Lookup:
             self._matched = frozenset(name for name in names if matches.get(name))
             self.version = version
 
+    @property
+    def is_valid(self) -> bool:
+        """Whether this is a regular expression."""
+        return self._error is None
+
     def matched(self) -> frozenset[str]:
         """The names of the matching topics of that version.
 
@@ -135,6 +147,13 @@ class Lookup:
         if self._error is not None:
             raise self._error
         return self._matched
+
+
+def _matching(states: GroupStates, caller: Caller, regex: str) -> frozenset[str]:
+    """The matching topics that the client may describe."""
+    matched = states.topics.matching(regex)
+    may_describe = states.may_describe
+    return matched if may_describe is None else frozenset(name for name in matched if may_describe(caller, name))
 
 
 def _resolve(

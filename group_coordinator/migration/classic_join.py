@@ -154,7 +154,9 @@ def _join(
     if joining.replaced is not None:
         assert joining.before is not None
         records += replacement_records(group, joining.replaced, joining.before)
-    member = advance(states, group, joining.before, joining.member, owned=joining.owned, now=now, records=records)
+    member = advance(
+        states, caller, group, joining.before, joining.member, owned=joining.owned, now=now, records=records
+    )
     start_session(states, group.group_id, member.member_id, request.session_timeout_ms, now)
     wait_for_sync(states, group.group_id, member.member_id, request.rebalance_timeout_ms, now)
 
@@ -178,7 +180,9 @@ def _downgrade(
     The member keeps the assignment of the replaced member if the group would assign the same now.
     """
     records: list[Record] = []
-    member = advance(states, group, joining.before, joining.member, owned=joining.owned, now=now, records=records)
+    member = advance(
+        states, caller, group, joining.before, joining.member, owned=joining.owned, now=now, records=records
+    )
     has_changed = any(isinstance(record.key, ConsumerGroupMetadataKey) for record in records)
     is_stale = has_changed or group.target_assignment_epoch < group.group_epoch
     if is_stale:

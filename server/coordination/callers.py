@@ -38,6 +38,11 @@ class Rewritten:
         return self._context.client_host
 
     @property
+    def principal(self) -> str:
+        """The principal of the client."""
+        return self._context.principal
+
+    @property
     def listener_name(self) -> str:
         """The listener that received the request."""
         return self._context.listener_name

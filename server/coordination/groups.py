@@ -22,6 +22,7 @@ from ...protocol.errors import ErrorCode, KafkaError
 from .coordinators import Coordinators
 
 if TYPE_CHECKING:
+    from ...coordinator.outcome import Caller
     from ...metadata.image import MetadataDelta, MetadataImage
     from ...replication.partition import Partition
     from ..concurrency.slices import Sliced
@@ -98,20 +99,30 @@ class GroupCoordinators(Coordinators[GroupShard]):
         for hosted in self._hosted.values():
             hosted.runtime.shard.states.config = config
 
-    def looking_up(self, group_id: str, regex: str | None) -> Sliced[object] | None:
+    def looking_up(self, caller: Caller, group_id: str, regex: str | None) -> Sliced[object] | None:
         """The work before a JoinGroup or ConsumerGroupHeartbeat with this expression is decided: look up
         regular expressions, in slices. The result is valid as long as it is referenced. None: there is little to do."""
         if len(self.topics.names()) <= _FEW_TOPICS or not self._to_look_up(group_id, regex):
             return None
-        return self._look_up(group_id, regex)
+        return self._look_up(caller, group_id, regex)
 
-    def _look_up(self, group_id: str, regex: str | None) -> Sliced[dict[str, Lookup]]:
+    def _look_up(self, caller: Caller, group_id: str, regex: str | None) -> Sliced[dict[str, Lookup]]:
         kept: dict[str, Lookup] = {}
         while missing := [one for one in self._to_look_up(group_id, regex) if not self.topics.has_looked_up(one)]:
             for one in missing:
                 kept[one] = self.topics.look_up(one)
                 yield from kept[one].run(self.topics)
+                yield from self._authorize(caller, kept[one])
         return kept
+
+    def _authorize(self, caller: Caller, lookup: Lookup) -> Sliced[None]:
+        """Decide in steps which topics the client may describe. The authorizer remembers its decisions."""
+        may_describe = self._services.may_describe
+        if may_describe is None or not lookup.is_valid:
+            return
+        for name in lookup.matched():
+            may_describe(caller, name)
+            yield 0
 
     def _to_look_up(self, group_id: str, regex: str | None) -> list[str]:
         try:
@@ -166,6 +177,7 @@ class GroupCoordinators(Coordinators[GroupShard]):
             self.config,
             self.topics,
             overrides=self._overrides,
+            may_describe=self._services.may_describe,
             new_uuid=lambda: str(uuid.UUID(int=self._services.rng.getrandbits(128), version=4)),
         )
         return GroupShard(states)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from ...config.sources import BrokerConfig
+    from ...coordinator.outcome import Caller
     from ...metadata.image import MetadataImage
     from ...replication.replicas import Replicas
     from ..concurrency.clock import Clock
@@ -50,6 +51,8 @@ class Services(NamedTuple):
     """Create a coordinator's topic if it does not exist. Returns the error if it still does not exist."""
     peers: Callable[[], Peers]
     """The other brokers. Created on first use."""
+    may_describe: Callable[[Caller, str], bool] | None = None
+    """Whether a client may describe a topic. None: there is no authorizer."""
 
 
 class CoordinatorsOnDemand:

@@ -36,7 +36,7 @@ def handle_describe_cluster(
             DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack)
             for node_id, host, port, rack in node_endpoints(broker, context)
         ],
-        cluster_authorized_operations=authorized_operations.CLUSTER
+        cluster_authorized_operations=authorized_operations.of_cluster(broker, context)
         if request.include_cluster_authorized_operations
         else authorized_operations.NOT_REQUESTED,
     )

@@ -60,7 +60,7 @@ def handle(
                     if invalid_reason(name)
                     else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                     is_internal=name in INTERNAL_TOPICS,
-                    topic_authorized_operations=authorized_operations.TOPIC,
+                    topic_authorized_operations=authorized_operations.of_topic(broker, context, name),
                 )
             )
             continue
@@ -70,7 +70,7 @@ def handle(
             name=name,
             topic_id=topic.topic_id,
             is_internal=name in INTERNAL_TOPICS,
-            topic_authorized_operations=authorized_operations.TOPIC,
+            topic_authorized_operations=authorized_operations.of_topic(broker, context, name),
         )
         response.topics.append(described)
         for index in indexes[:room]:

@@ -43,6 +43,7 @@ from ..concurrency.slices import release
 from ..context import DEFERRED, Deferred
 from ..records.fetch_session import FetchContext, PartitionKey, SessionPartition, TopicKey, requested_in_steps
 from .brokers import node_endpoints
+from .fetch_authorization import authorize, authorize_in_steps
 from .topic_state import LEADER_ERRORS, current_leader
 
 if TYPE_CHECKING:
@@ -82,7 +83,9 @@ def handle(
     fetch = broker.fetch_sessions.open(request, context.api_version, broker.now_ms())
     if len(fetch.partitions) > MANY_PARTITIONS:
         return _handle_long(broker, context, fetch)
-    if fetch.limits.replica_id >= 0:
+    if broker.authorizer is not None:
+        authorize(broker, broker.authorizer, context, fetch)
+    if fetch.limits.is_follower:
         completed(note_positions(broker, fetch))
     read = _Read(broker, context, fetch)
     read.run(wait=False)
@@ -107,7 +110,9 @@ def _open_long(broker: Broker, context: RequestContext, request: FetchRequest) -
 
 def _handle_long(broker: Broker, context: RequestContext, fetch: FetchContext) -> Sliced[FetchResponse | Deferred]:
     """Like `handle`, for many partitions in slices."""
-    if fetch.limits.replica_id >= 0:
+    if broker.authorizer is not None:
+        yield from authorize_in_steps(broker, broker.authorizer, context, fetch)
+    if fetch.limits.is_follower:
         yield from note_positions(broker, fetch)
     read = _Read(broker, context, fetch)
     yield from read.run_in_steps(wait=False)
@@ -129,8 +134,8 @@ def note_positions(broker: Broker, fetch: FetchContext) -> Sliced[None]:
     """
     replica_id, broker_epoch = fetch.limits.replica_id, fetch.limits.replica_epoch
     replication = broker.replication
-    if replication.is_stale(replica_id, broker_epoch):
-        return
+    if fetch.readable is not None or replication.is_stale(replica_id, broker_epoch):
+        return  # the client is not authorized as a broker, or an earlier life of the broker has sent this
     eligible = replication.may_join(replica_id, broker_epoch)
     now_ms = broker.timers.now_ms()
     fetched: list[Partition] = []
@@ -272,12 +277,16 @@ class _Read:
         reads_followers = self._context.api_version >= FOLLOWERS_SINCE_VERSION
         is_stale = is_follower and self._broker.replication.is_stale(replica_id, replica_epoch)
         committed = isolation_level == ISOLATION_READ_COMMITTED
+        readable = self._fetch.readable
         size = self.size
         remaining = self.max_bytes - size
         partition_of = self._broker.replicas.partition_by_key
         for wanted in partitions:
             diverging: tuple[int, int] | None = None
             aborted: Sequence[KnownAborted] = ()
+            if readable is not None and wanted.topic not in readable:
+                self.results.append((wanted, self._refused(wanted)))
+                continue
             partition = partition_of(wanted.topic, wanted.index)
             try:
                 if partition is None:
@@ -381,6 +390,15 @@ class _Read:
             if leader is not None:
                 data.current_leader = LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
         return data
+
+    def _refused(self, wanted: SessionPartition) -> PartitionData:
+        """The client may not read the topic. An id that no topic has is unknown, except for replicas."""
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        topic = wanted.topic
+        is_id = isinstance(topic, bytes) and not self._fetch.limits.is_follower
+        if is_id and topic not in self._broker.metadata.image.topics_by_id:
+            code = self._broker.replicas.missing_partition_error(topic, wanted.index)
+        return PartitionData(partition_index=wanted.index, error_code=code, high_watermark=-1, records=b"")
 
     def release(self) -> None:
         """Release the file ranges: they will not be sent."""
@@ -487,7 +505,7 @@ def _wait_for_records(
     if deadline is None:
         deadline = broker.loop.time() + fetch.limits.max_wait_ms / 1000
     context.request = fetch
-    committed = fetch.limits.isolation_level == ISOLATION_READ_COMMITTED and fetch.limits.replica_id < 0
+    committed = fetch.limits.isolation_level == ISOLATION_READ_COMMITTED and not fetch.limits.is_follower
     (WaitingCommittedFetch if committed else WaitingFetch)(broker, context, fetch, read, deadline)
 
 

@@ -52,7 +52,7 @@ def handle_describe_groups(
         if context.api_version < _ERROR_MESSAGE_SINCE:
             group.error_message = None
         if request.include_authorized_operations and not group.error_code:
-            group.authorized_operations = authorized_operations.GROUP
+            group.authorized_operations = authorized_operations.of_group(broker, context, group.group_id)
         groups.append(group)
     return broker.groups.when_committed(context, DescribeGroupsResponse(groups=groups), request.groups)
 
@@ -84,7 +84,7 @@ def handle_consumer_group_describe(
             group = _failed_consumer_group(error, group_id)
         yield len(group.members)
         if request.include_authorized_operations and not group.error_code:
-            group.authorized_operations = authorized_operations.GROUP
+            group.authorized_operations = authorized_operations.of_group(broker, context, group.group_id)
         groups.append(group)
     return broker.groups.when_committed(context, ConsumerGroupDescribeResponse(groups=groups), request.group_ids)
 

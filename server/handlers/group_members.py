@@ -186,7 +186,7 @@ def _when_looked_up(
     broker: Broker, context: RequestContext, group_id: str, regex: str | None, decide: Decide[GroupShard]
 ) -> Deferred | Sliced[Deferred]:
     """Run ``decide`` when the regular expressions that it needs have been looked up."""
-    looking_up = broker.groups.looking_up(group_id, regex)
+    looking_up = broker.groups.looking_up(context, group_id, regex)
     if looking_up is not None:
         return _look_up(broker, context, group_id, looking_up, decide)
     broker.groups.run(group_id, context, decide)

@@ -49,7 +49,7 @@ def handle(broker: Broker, context: RequestContext, request: MetadataRequest) ->
         image = broker.metadata.image
         topics: list[MetadataResponseTopic] = []
         for topic in image.topics_by_name.values():
-            described = yield from _describe(broker, image, topic, include_operations)
+            described = yield from _describe(broker, context, image, topic, include_operations)
             topics.append(described)
     else:
         auto_create = version < 4 or request.allow_auto_topic_creation
@@ -64,7 +64,7 @@ def handle(broker: Broker, context: RequestContext, request: MetadataRequest) ->
         cluster_id=broker.cluster_id,
         controller_id=controller_id(broker),
         topics=topics,
-        cluster_authorized_operations=authorized_operations.CLUSTER
+        cluster_authorized_operations=authorized_operations.of_cluster(broker, context)
         if request.include_cluster_authorized_operations
         else authorized_operations.NOT_REQUESTED,
     )
@@ -126,7 +126,7 @@ def _describe_named(
         yield 0
         found = image.topics_by_name.get(key) if isinstance(key, str) else image.topics_by_id.get(key)
         if found is not None:
-            answer.append((yield from _describe(broker, image, found, include_operations)))
+            answer.append((yield from _describe(broker, context, image, found, include_operations)))
         elif isinstance(key, bytes):
             answer.append(MetadataResponseTopic(name=None, topic_id=key, error_code=ErrorCode.UNKNOWN_TOPIC_ID))
         else:
@@ -136,7 +136,7 @@ def _describe_named(
 
 
 def _describe(
-    broker: Broker, image: MetadataImage, topic: TopicImage, include_operations: bool
+    broker: Broker, context: RequestContext, image: MetadataImage, topic: TopicImage, include_operations: bool
 ) -> Sliced[MetadataResponseTopic]:
     partitions = []
     for index, partition in sorted(topic.partitions.items()):
@@ -157,7 +157,7 @@ def _describe(
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=partitions,
-        topic_authorized_operations=authorized_operations.TOPIC
+        topic_authorized_operations=authorized_operations.of_topic(broker, context, topic.name)
         if include_operations
         else authorized_operations.NOT_REQUESTED,
     )

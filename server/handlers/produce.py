@@ -170,11 +170,7 @@ def _transactional_batches(topics: Iterable[TopicProduceData]) -> list[_Transact
     for topic in topics:
         for data in topic.partition_data:
             records = data.records
-            if (
-                records is not None
-                and len(records) >= BATCH_OVERHEAD
-                and records[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_MASK
-            ):
+            if records is not None and _is_transactional(records):
                 *_, producer_id, producer_epoch, first_sequence, _ = HEADER.unpack_from(records)
                 found.append(
                     _TransactionalBatch(
@@ -182,6 +178,15 @@ def _transactional_batches(topics: Iterable[TopicProduceData]) -> list[_Transact
                     )
                 )
     return found
+
+
+def _is_transactional(records: Buffer) -> bool:
+    return len(records) >= BATCH_OVERHEAD and bool(records[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_MASK)
+
+
+def has_transactional_records(topic: TopicProduceData) -> bool:
+    """Whether a batch for the topic is transactional."""
+    return any(data.records is not None and _is_transactional(data.records) for data in topic.partition_data)
 
 
 def failed(request: ProduceRequest, error: KafkaError) -> Sliced[ProduceResponse]:

@@ -1,7 +1,7 @@
-"""The APIs of security. Without an authorizer and quotas, tools and user interfaces receive the responses for that.
+"""The APIs of security, which tools and user interfaces also use if a server has no authorizer and no quotas.
 
 - SaslHandshake, SaslAuthenticate (17, 36): ILLEGAL_SASL_STATE on a listener without SASL, and after authentication.
-- DescribeAcls, CreateAcls, DeleteAcls (29 to 31): SECURITY_DISABLED, because there is no authorizer.
+- DescribeAcls, CreateAcls, DeleteAcls (29 to 31): see `metadata.acls`; SECURITY_DISABLED without an authorizer.
 - DescribeClientQuotas (48): no quota is set.
 - DescribeUserScramCredentials, AlterUserScramCredentials (50, 51): see `metadata.scram_descriptions` and
   `metadata.scram_credentials`.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...metadata.acls import describe_acls_in_steps, has_unknown_code
 from ...metadata.scram_descriptions import describe_user_scram_credentials
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.alter_user_scram_credentials import (
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 _MATCH_EXACT, _MATCH_DEFAULT, _MATCH_SPECIFIED = 0, 1, 2
 
 _NO_AUTHORIZER = "No Authorizer is configured."
+_UNKNOWN_CODE = "an ACL or a filter of its request has the code 0 (unknown)"
 
 
 def handle_sasl_handshake(
@@ -65,9 +67,16 @@ def failed_sasl_authenticate(request: SaslAuthenticateRequest, error: KafkaError
     return SaslAuthenticateResponse(error_code=error.code, error_message=error.message)
 
 
-def handle_describe_acls(broker: Broker, context: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
-    """There is no authorizer."""
-    return failed_describe_acls(request, KafkaError(ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER))
+def handle_describe_acls(
+    broker: Broker, context: RequestContext, request: DescribeAclsRequest
+) -> Sliced[DescribeAclsResponse] | DescribeAclsResponse | None:
+    """The ACLs that match a filter. A code of 0 closes the connection."""
+    if broker.authorizer is None:
+        return failed_describe_acls(request, KafkaError(ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER))
+    if has_unknown_code(request):
+        context.close_connection(_UNKNOWN_CODE)
+        return None
+    return describe_acls_in_steps(broker.metadata.image, request)
 
 
 def failed_describe_acls(request: DescribeAclsRequest, error: KafkaError) -> DescribeAclsResponse:
@@ -75,9 +84,16 @@ def failed_describe_acls(request: DescribeAclsRequest, error: KafkaError) -> Des
     return DescribeAclsResponse(error_code=error.code, error_message=error.message)
 
 
-def handle_create_acls(broker: Broker, context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
-    """There is no authorizer."""
-    return failed_create_acls(request, KafkaError(ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER))
+def handle_create_acls(
+    broker: Broker, context: RequestContext, request: CreateAclsRequest
+) -> Sliced[CreateAclsResponse] | CreateAclsResponse | None:
+    """Add ACLs, which are in effect when the response is sent. A code of 0 closes the connection."""
+    if broker.authorizer is None:
+        return failed_create_acls(request, KafkaError(ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER))
+    if any(map(has_unknown_code, request.creations)):
+        context.close_connection(_UNKNOWN_CODE)
+        return None
+    return broker.controller.request(request, context.api_version, context.origin())
 
 
 def failed_create_acls(request: CreateAclsRequest, error: KafkaError) -> CreateAclsResponse:
@@ -87,9 +103,16 @@ def failed_create_acls(request: CreateAclsRequest, error: KafkaError) -> CreateA
     )
 
 
-def handle_delete_acls(broker: Broker, context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
-    """There is no authorizer."""
-    return failed_delete_acls(request, KafkaError(ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER))
+def handle_delete_acls(
+    broker: Broker, context: RequestContext, request: DeleteAclsRequest
+) -> Sliced[DeleteAclsResponse] | DeleteAclsResponse | None:
+    """Remove the ACLs that match filters. A code of 0 closes the connection."""
+    if broker.authorizer is None:
+        return failed_delete_acls(request, KafkaError(ErrorCode.SECURITY_DISABLED, _NO_AUTHORIZER))
+    if any(has_unknown_code(each) for each in request.filters if each.resource_type_filter):
+        context.close_connection(_UNKNOWN_CODE)
+        return None
+    return broker.controller.request(request, context.api_version, context.origin())
 
 
 def failed_delete_acls(request: DeleteAclsRequest, error: KafkaError) -> DeleteAclsResponse:

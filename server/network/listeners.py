@@ -205,6 +205,11 @@ class Network:
             self.timers.call_after(self._authentication_timeout_ms, check)
         self.connections[connection] = None
 
+    def forget_fast_paths(self) -> None:
+        """The next request of each connection takes the slow path: what earlier requests were allowed has changed."""
+        for connection in self.connections:
+            connection.forget_fast_paths()
+
     def connection_closed(self, connection: Connection) -> None:
         """Remove a closed connection. Called by the connection."""
         self.connections.pop(connection, None)

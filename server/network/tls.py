@@ -84,21 +84,45 @@ def server_context(
             context.set_ciphers(ciphers)
         except ssl.SSLError:
             raise TlsError(f"OpenSSL supports none of the cipher suites {ciphers}") from None
+    _load_key(context, store)
+    if trusted is not None:
+        _trust(context, trusted)
+    context.verify_mode = CLIENT_AUTH[client_auth]
+    return context
+
+
+def client_context(store: KeyStore | None, *, trusted: str | None, checks_host: bool) -> ssl.SSLContext:
+    """The context of a client. ``store``: its key, if it has one. ``trusted``: certificates in PEM, or None for the
+    authorities of the system. ``checks_host``: the certificate of the server must be for its host. Raises `TlsError`.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = checks_host
+    if trusted is None:
+        context.load_default_certs()
+    else:
+        _trust(context, trusted)
+    if store is not None:
+        _load_key(context, store)
+    return context
+
+
+def _load_key(context: ssl.SSLContext, store: KeyStore) -> None:
     try:
         # A callback, because without a password OpenSSL would ask for one at the terminal.
         with _as_file(f"{store.key}\n{store.chain}\n") as path:
             context.load_cert_chain(path, password=lambda: store.password or "")
     except ssl.SSLError as error:
         raise TlsError(f"the private key or its certificate is not valid: {_text(error)}") from None
-    if trusted is not None:
-        try:
-            context.load_verify_locations(cadata=trusted)
-        except ssl.SSLError as error:
-            raise TlsError(f"a trusted certificate is not valid: {_text(error)}") from None
-        # As in Java, every certificate of the trust store is an anchor, not only those that are self-signed.
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    context.verify_mode = CLIENT_AUTH[client_auth]
-    return context
+
+
+def _trust(context: ssl.SSLContext, trusted: str) -> None:
+    try:
+        context.load_verify_locations(cadata=trusted)
+    except ssl.SSLError as error:
+        raise TlsError(f"a trusted certificate is not valid: {_text(error)}") from None
+    # As in Java, every certificate of the trust store is an anchor, not only those that are self-signed.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
 
 
 @contextlib.contextmanager

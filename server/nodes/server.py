@@ -97,6 +97,8 @@ class Server(NodeServer):
             await self._abort_startup(self._storage or self._joining)
             raise
         dispatcher.serve(self.broker)
+        if self.broker.authorizer is not None:
+            self.broker.authorizer.on_changed = network.forget_fast_paths
         if self._users is not None:
             metadata = self.broker.metadata
             self._users.image = lambda: metadata.image

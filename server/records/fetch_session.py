@@ -76,10 +76,27 @@ Requested = dict[PartitionKey, SessionPartition]
 """The requested partitions."""
 
 
+class Readable(NamedTuple):
+    """The topics of a session that a client may read, as long as the ACLs are unchanged."""
+
+    client: tuple[int, str, str]
+    """The epoch of the ACLs, the principal and the host."""
+    topics: set[TopicKey]
+
+
 class FetchSession:
     """The partitions of one consumer, or of a follower."""
 
-    __slots__ = ("created_ms", "epoch", "is_privileged", "last_used_ms", "partitions", "session_id", "uses_topic_ids")
+    __slots__ = (
+        "created_ms",
+        "epoch",
+        "is_privileged",
+        "last_used_ms",
+        "partitions",
+        "readable",
+        "session_id",
+        "uses_topic_ids",
+    )
 
     def __init__(
         self,
@@ -96,6 +113,7 @@ class FetchSession:
         self.uses_topic_ids = uses_topic_ids
         self.is_privileged = is_privileged
         self.epoch = 1  # the expected epoch of the next request
+        self.readable: Readable | None = None  # with an authorizer, since the first request was authorized
         self.created_ms = now_ms
         self.last_used_ms = now_ms
 
@@ -126,6 +144,11 @@ class Limits(NamedTuple):
     rack: str
     """The rack of a consumer (KIP-392); empty if it is unknown."""
 
+    @property
+    def is_follower(self) -> bool:
+        """Whether another broker fetches, and not a consumer."""
+        return self.replica_id >= 0
+
 
 _limits = lru_cache(maxsize=64)(Limits)
 
@@ -134,7 +157,7 @@ class FetchContext:
     """One fetch request, resolved by its session: what to read, and how to respond. A waiting fetch keeps this object
     and not the request."""
 
-    __slots__ = ("incremental", "limits", "partitions", "session")
+    __slots__ = ("incremental", "limits", "partitions", "readable", "session")
 
     def __init__(
         self,
@@ -156,6 +179,9 @@ class FetchContext:
         self.partitions = partitions  # for a session: read lazily, so that later updates count
         self.session = session
         self.incremental = incremental
+        self.readable: Collection[TopicKey] | None = None
+        """The topics that the client may read; None: all of them. Partitions that a later request adds to the session
+        are in ``partitions``, so this has what is allowed, not what is refused."""
 
     @property
     def session_id(self) -> int:

@@ -16,7 +16,7 @@ def page() -> str:
         "The APIs of this server, as ApiVersions reports them. The versions are those of Apache Kafka 4.3.",
         "This page is generated from the table in `server/apis.py`. Missing features: [known_gaps.md](known_gaps.md).",
         "",
-        "Authorization: the checks of Apache Kafka's authorizer. This server has none yet and allows everything.",
+        "Authorization: the checks of Apache Kafka's authorizer, which apply if `authorizer.class.name` is set.",
         "",
         "| Key | API | Versions | Handler | Listeners | Authorization |",
         "| ---: | --- | --- | --- | --- | --- |",

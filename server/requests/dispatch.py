@@ -43,6 +43,7 @@ from .produce_fast_path import ProduceFastPath
 if TYPE_CHECKING:
     from ...protocol.schema import Message
     from ..apis import Api
+    from ..authorizer import Authorizer
     from ..broker import Broker
     from ..concurrency.slices import Sliced
     from ..concurrency.timers import TimerWheel
@@ -176,6 +177,8 @@ class Route:
     def encode_or_fail(self, context: ServedRequest, response: Message) -> list[Part] | None:
         """Encode a response or, if that fails, an internal error. Returns None if the connection had to be closed."""
         try:
+            if context.amendments is not None:
+                context.apply_amendments(response)
             return self.encode_response(context.correlation_id, response)
         except Exception:  # noqa: BLE001 - an internal error fails only its request
             response = self.fault_immediately(context)
@@ -219,11 +222,18 @@ class Dispatcher:
         self._clock: Callable[[], float]  # of the slices
         self._new_produce_fast_path: Callable[[], ProduceFastPath]  # of a connection
         self._new_fetch_fast_path: Callable[[], FetchFastPath] | None = None
+        self._authorizer: Authorizer | None = None
+        self._authorized: Callable[..., Sliced[Any]]  # if there is an authorizer
         self._waiting_apis: set[str] = set()  # those whose wait was logged
 
     def serve(self, broker: Broker) -> None:
         """Set the broker. To be called before the first frame."""
         self.serve_node(broker)
+        self._authorizer = broker.authorizer
+        if self._authorizer is not None:
+            from .authorization import authorized  # other servers do not need it
+
+            self._authorized = authorized
         self._new_produce_fast_path = partial(ProduceFastPath, broker.replicas, broker.appends, broker.now_ms)
         self._new_fetch_fast_path = partial(
             FetchFastPath, broker.replicas, broker.fetch_sessions, broker.now_ms, lambda: broker.fetch_max_bytes
@@ -285,7 +295,7 @@ class Dispatcher:
         parts = route.encode_or_fail(context, answer)
         if route.repeats and parts is not None:
             self._learn(context, route, frame, answer)
-        elif route.has_file_ranges and parts is not None:
+        elif route.has_file_ranges and parts is not None and self._still_allowed(context):
             fast_path = connection.fetch_fast_path
             if fast_path is None and self._new_fetch_fast_path is not None:
                 fast_path = connection.fetch_fast_path = self._new_fetch_fast_path()
@@ -296,6 +306,8 @@ class Dispatcher:
     def _call(self, context: ServedRequest, route: Route, request: Message) -> Any:
         """Call the handler. Returns its result, or the response to the exception that it raises."""
         try:
+            if self._authorizer is not None:
+                return self._authorized(self._broker, context, route, request)
             return route.handle(self._broker, context, request)
         except KafkaError as error:
             return route.failed(request, error)
@@ -325,7 +337,13 @@ class Dispatcher:
             return route.fault(context), 0
         return steps, 0
 
+    def _still_allowed(self, context: ServedRequest) -> bool:
+        """False if a part of the request was refused, or if ACLs have changed since it was allowed."""
+        return self._authorizer is None or context.acl_epoch == self._authorizer.epoch
+
     def _learn(self, context: ServedRequest, route: Route, frame: Frame, answer: Any) -> None:
+        if not self._still_allowed(context):
+            return
         fast_path = context.connection.produce_fast_path
         if fast_path is None:
             fast_path = context.connection.produce_fast_path = self._new_produce_fast_path()
@@ -439,6 +457,8 @@ class Dispatcher:
             context.reply_nothing()
             return
         try:
+            if context.amendments is not None:
+                context.apply_amendments(answer)
             parts = yield from route.encode_in_slices(context.correlation_id, answer)
         except Exception:  # noqa: BLE001 - as in `Route.encode_or_fail`
             context.is_long = False

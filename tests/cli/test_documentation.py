@@ -11,6 +11,10 @@ from moldau.cli import commands
 PAGE = (Path(__file__).parents[2] / "docs" / "command_line.md").read_text(encoding="utf-8")
 
 
+# The options of all commands that connect to a server.
+OF_ALL = ("bootstrap_server", "command_config", "command_property")
+
+
 def all_commands() -> Iterator[tuple[str, str, click.Command]]:
     """Section of the page, name, command; for all commands that are not command groups."""
     context = click.Context(commands.moldau)
@@ -33,7 +37,8 @@ def test_options_are_documented(name: str, sub_name: str, command: click.Command
     text = section(name)
     assert sub_name in text
     for parameter in command.params:
-        if isinstance(parameter, click.Option) and not parameter.hidden and parameter.name != "bootstrap_server":
+        if isinstance(parameter, click.Option) and not parameter.hidden and parameter.name not in OF_ALL:
             for option in parameter.opts:
                 assert f"`{option}" in text, option
-    assert "--bootstrap-server" in PAGE
+    for option in OF_ALL:
+        assert f"`--{option.replace('_', '-')} " in PAGE

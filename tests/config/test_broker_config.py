@@ -12,6 +12,7 @@ def config_of(**settings: str) -> BrokerConfig:
     return BrokerConfig({name.replace("_", "."): StaticValue(text, "--set") for name, text in settings.items()})
 
 
+_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _CONTROLLER = {"process_roles": "controller", "listeners": "CONTROLLER://localhost:1"}
 
 
@@ -247,7 +248,12 @@ def test_every_invalid_value_is_reported_with_its_rule_and_origin() -> None:
         ({**_CONTROLLER, "controller_quorum_voters": "1@localhost:1,2@localhost:2"}, "only voter"),
         ({**_CONTROLLER, "listener_security_protocol_map": "CONTROLLER:SSL"}, "nodes can only use PLAINTEXT yet"),
         ({**_CONTROLLER, "advertised_listeners": "B://localhost:1"}, "has no protocol for B"),
-        ({"authorizer_class_name": "org.apache.kafka.Authorizer"}, "no authorization yet"),
+        ({"authorizer_class_name": "org.apache.kafka.Authorizer"}, "Java classes are not loaded"),
+        ({**_CONTROLLER, "authorizer_class_name": _AUTHORIZER}, "only a single node"),
+        ({"super_users": "User:admin"}, "has no effect without authorizer.class.name"),
+        ({"allow_everyone_if_no_acl_found": "true"}, "has no effect without authorizer.class.name"),
+        ({"authorizer_class_name": _AUTHORIZER, "super_users": "User:a;b"}, "separated by semicolons"),
+        ({"authorizer_class_name": _AUTHORIZER, "allow_everyone_if_no_acl_found": "yes"}, "must be true or false"),
     ],
 )
 def test_conflicting_settings_prevent_startup(settings: dict[str, str], words: str) -> None:

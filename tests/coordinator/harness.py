@@ -38,6 +38,7 @@ class FakeCaller:
         self.api_version = api_version
         self.client_id = client_id
         self.client_host = client_host
+        self.principal = "User:ANONYMOUS"
         self.listener_name = "PLAINTEXT"
         self._answers: list[Any] = []
 

@@ -123,6 +123,7 @@ class FakeCaller:
     api_version = 0
     client_id = ""
     client_host = "/127.0.0.1"
+    principal = "User:ANONYMOUS"
     listener_name = "PLAINTEXT"
 
     def __init__(self) -> None:

@@ -103,6 +103,7 @@ class KnownTopics:
 class Caller:
     client_id = "client"
     client_host = "/127.0.0.1"
+    principal = "User:ANONYMOUS"
     listener_name = "PLAINTEXT"
 
     def __init__(self, api_version: int) -> None:

@@ -12,10 +12,12 @@ from ...coordinator.harness import EPOCH_MS
 from ..harness import Coordinator
 from .consumer import GROUP, Consumer, settle
 
+_REFRESH_INTERVAL_MS = 30_000
+
 
 @pytest.fixture
 def coordinator() -> Coordinator:
-    coordinator = Coordinator()
+    coordinator = Coordinator(consumer_regex_refresh_interval_ms=_REFRESH_INTERVAL_MS)
     for name in ("orders", "orders-2", "payments"):
         coordinator.topics.create(name, 2)
     return coordinator
@@ -99,6 +101,40 @@ def test_a_deleted_topic_is_not_assigned(coordinator: Coordinator) -> None:
     coordinator.topics.delete("orders-2")
     settle(a)
     assert a.owned == {"orders": {0, 1}}
+
+
+def test_a_topic_that_the_member_may_not_describe_is_no_match(coordinator: Coordinator) -> None:
+    hidden = {"orders-2", "orders-3"}
+    coordinator.states.may_describe = lambda caller, name: name not in hidden
+    a = Consumer(coordinator, "a", subscribed_topic_regex="orders.*")
+    a.join()
+    assert set(a.assigned) == {"orders"}
+    coordinator.topics.create("orders-3", 1)
+    coordinator.advance(10_000)
+    a.heartbeat()
+    assert set(a.assigned) == {"orders"}
+    hidden.clear()
+    coordinator.advance(_REFRESH_INTERVAL_MS - 1)
+    a.heartbeat()
+    assert set(a.assigned) == {"orders"}  # as in Apache Kafka, a new permission is noticed at the next lookup
+    coordinator.advance(1)
+    a.heartbeat()
+    assert set(a.assigned) == {"orders", "orders-2", "orders-3"}
+
+
+def test_the_member_whose_request_causes_a_lookup_decides_for_the_group(coordinator: Coordinator) -> None:
+    coordinator.states.may_describe = lambda caller, name: caller.client_id == "client of a" or name == "orders"
+    a = Consumer(coordinator, "a", subscribed_topic_regex="orders.*")
+    b = Consumer(coordinator, "b", subscribed_topic_regex="orders.*")
+    a.join()
+    a.heartbeat()
+    b.join()
+    (resolved,) = coordinator.group(GROUP).subscriptions.resolved.values()
+    assert resolved.topics == {"orders", "orders-2"}
+    coordinator.advance(_REFRESH_INTERVAL_MS)
+    b.heartbeat()
+    (resolved,) = coordinator.group(GROUP).subscriptions.resolved.values()
+    assert resolved.topics == {"orders"}
 
 
 def test_members_share_an_expression_which_is_removed_with_the_last_one(coordinator: Coordinator) -> None:

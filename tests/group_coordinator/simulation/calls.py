@@ -58,6 +58,7 @@ _FAILED: dict[type, Callable[[Any, KafkaError], Any]] = {
 class Call:
     """One request of one client; see `coordinator.outcome.Caller`."""
 
+    principal = "User:ANONYMOUS"
     listener_name = "PLAINTEXT"
     client_host = "/127.0.0.1"
 

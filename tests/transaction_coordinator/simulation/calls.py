@@ -30,6 +30,7 @@ class CoordinatorCall(ABC):
 
     client_id = "client"
     client_host = "/127.0.0.1"
+    principal = "User:ANONYMOUS"
     listener_name = "PLAINTEXT"
 
     def __init__(self, world: World, transactional_id: str, api_version: int, *, may_be_late: bool) -> None:

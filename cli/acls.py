@@ -1,0 +1,216 @@
+"""``moldau acls``: list, add, remove, explain access control lists."""
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import click
+
+from ..protocol.acl import AclOperation, AclResource
+from ..protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from ..protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from ..protocol.messages.describe_acls import DescribeAclsRequest
+from ..security.acl_arguments import OPERATIONS, RESOURCES, acl_of, principal_of
+from ..security.acls import CLUSTER_NAME, Acl, AclIndex, AclPattern, AclPermission
+from .client import bootstrap_option
+from .cluster import Cluster, cluster, error_name
+from .failure import Failure
+from .output import print_json, print_table
+from .suggestions import CommandGroup
+
+_COLUMNS: Final = ("principal", "permission", "operation", "resource", "pattern", "name", "host")
+_ANYTHING: Final[dict[str, Any]] = {
+    "resource_type_filter": AclResource.ANY,
+    "resource_name_filter": None,
+    "pattern_type_filter": AclPattern.ANY,
+    "principal_filter": None,
+    "host_filter": None,
+    "operation": AclOperation.ANY,
+    "permission_type": AclPermission.ANY,
+}
+
+_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+_host_option = click.option("--host", metavar="HOST", default="*", show_default=True, help="The address of clients.")
+_deny_option = click.option("--deny", is_flag=True, help="An ACL that denies instead of one that allows.")
+_prefix_option = click.option("--prefix", is_flag=True, help="NAME is a prefix of names.")
+
+
+def _acl_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The arguments that name a principal, an operation and a resource."""
+    for argument in (
+        click.argument("name", default=CLUSTER_NAME),
+        click.argument("resource", type=click.Choice(list(RESOURCES))),
+        click.argument("operation", type=click.Choice(list(OPERATIONS))),
+        click.argument("principal"),
+    ):
+        function = argument(function)
+    return function
+
+
+@click.group("acls", cls=CommandGroup, short_help="List, add, remove and explain ACLs.")
+def command() -> None:
+    """List, add, remove and explain access control lists.
+
+    A principal is User:NAME, or NAME for short. User:* is everyone. The resource is topic, group, cluster,
+    transactional-id, delegation-token or user; NAME is its name, or * for all. The cluster needs no name.
+
+    \b
+    Examples:
+      moldau acls add alice read topic events
+      moldau acls add alice read group app- --prefix
+      moldau acls add alice describe cluster
+      moldau acls explain alice write topic events
+      moldau acls list
+      moldau acls remove alice read topic events
+    """
+
+
+@command.command("list", short_help="List all ACLs.")
+@_json_option
+@bootstrap_option
+def list_acls(as_json: bool, bootstrap_server: str) -> None:
+    """List all ACLs, in the order of their resources.
+
+    \b
+    Examples:
+      moldau acls list --json
+    """
+    with cluster(bootstrap_server) as servers:
+        found = sorted(_all(servers))
+    rows = [_row(acl) for acl in found]
+    if as_json:
+        print_json([dict(zip(_COLUMNS, row, strict=True)) for row in rows])
+    elif rows:
+        print_table(_COLUMNS, rows)
+    else:
+        print("No ACLs. Add one with `moldau acls add`.", file=sys.stderr)
+
+
+@command.command("add", short_help="Add an ACL.")
+@_acl_arguments
+@_host_option
+@_deny_option
+@_prefix_option
+@bootstrap_option
+def add(
+    principal: str, operation: str, resource: str, name: str, host: str, deny: bool, prefix: bool, bootstrap_server: str
+) -> None:
+    """Add an ACL: PRINCIPAL may perform OPERATION on RESOURCE NAME. An ACL that exists stays.
+
+    \b
+    Examples:
+      moldau acls add alice write topic events
+      moldau acls add 'User:*' all topic secret --deny
+    """
+    acl = acl_of(principal, operation, resource, name, host=host, deny=deny, prefix=prefix)
+    creation = AclCreation(
+        resource_type=acl.resource_type,
+        resource_name=acl.name,
+        resource_pattern_type=acl.pattern,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission,
+    )
+    with cluster(bootstrap_server) as servers:
+        (result,) = servers.ask(CreateAclsRequest(creations=[creation])).results
+    _check("cannot add the ACL", result.error_code, result.error_message)
+    print(f"Added: {acl}")
+
+
+@command.command("remove", short_help="Remove an ACL.")
+@_acl_arguments
+@_host_option
+@_deny_option
+@_prefix_option
+@bootstrap_option
+def remove(
+    principal: str, operation: str, resource: str, name: str, host: str, deny: bool, prefix: bool, bootstrap_server: str
+) -> None:
+    """Remove an ACL that was added with the same arguments.
+
+    \b
+    Examples:
+      moldau acls remove alice write topic events
+    """
+    acl = acl_of(principal, operation, resource, name, host=host, deny=deny, prefix=prefix)
+    chosen = DeleteAclsFilter(
+        resource_type_filter=acl.resource_type,
+        resource_name_filter=acl.name,
+        pattern_type_filter=acl.pattern,
+        principal_filter=acl.principal,
+        host_filter=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission,
+    )
+    with cluster(bootstrap_server) as servers:
+        (result,) = servers.ask(DeleteAclsRequest(filters=[chosen])).filter_results
+    _check("cannot remove the ACL", result.error_code, result.error_message)
+    if not result.matching_acls:
+        raise Failure(f"there is no such ACL: {acl}; `moldau acls list` lists all")
+    print(f"Removed: {acl}")
+
+
+@command.command("explain", short_help="Show which ACL decides.")
+@_acl_arguments
+@_host_option
+@bootstrap_option
+def explain(principal: str, operation: str, resource: str, name: str, host: str, bootstrap_server: str) -> None:
+    """Show whether PRINCIPAL may perform OPERATION on RESOURCE NAME, and which ACL decides.
+
+    Settings of the server (super.users, allow.everyone.if.no.acl.found) are not considered, because clients cannot
+    read them. The exit code is 1 if the operation is denied.
+
+    \b
+    Examples:
+      moldau acls explain alice write topic events
+      moldau acls explain alice read group app-1 --host 10.0.0.7
+    """
+    kind, wanted = RESOURCES[resource], OPERATIONS[operation]
+    with cluster(bootstrap_server) as servers:
+        index = AclIndex(_all(servers))
+    decision = index.decide(principal_of(principal), host, wanted, kind, name)
+    question = f"{principal_of(principal)} {wanted.name} {kind.name}:{name}"
+    if isinstance(decision.by, Acl):
+        print(f"{'Allowed' if decision.allowed else 'Denied'}: {question}, by: {decision.by}")
+    else:
+        print(f"Denied: {question}, because no ACL allows it. Add one: moldau acls add {principal} {operation} "
+              f"{resource} {name}")  # fmt: skip
+    if not decision.allowed:
+        raise SystemExit(1)
+
+
+def _all(servers: Cluster) -> Iterable[Acl]:
+    """Every ACL of the cluster. Raises Failure."""
+    response = servers.ask(DescribeAclsRequest(**_ANYTHING))
+    _check("cannot list ACLs", response.error_code, response.error_message)
+    return [
+        Acl(
+            resource.resource_type,
+            resource.resource_name,
+            resource.pattern_type,
+            acl.principal,
+            acl.host,
+            acl.operation,
+            acl.permission_type,
+        )
+        for resource in response.resources
+        for acl in resource.acls
+    ]
+
+
+def _row(acl: Acl) -> tuple[str, ...]:
+    return (
+        acl.principal,
+        AclPermission(acl.permission).name,
+        AclOperation(acl.operation).name,
+        AclResource(acl.resource_type).name,
+        AclPattern(acl.pattern).name,
+        acl.name,
+        acl.host,
+    )
+
+
+def _check(what: str, code: int, message: str | None) -> None:
+    if code:
+        raise Failure(f"{what}: {message or 'the server refused'} ({error_name(code)})")

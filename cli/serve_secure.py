@@ -1,0 +1,154 @@
+"""``moldau serve --secure``: TLS, SCRAM and ACLs that deny by default, without a configuration.
+
+The first start creates a directory beside the data directory: certificates for development, and the properties with
+which the user ``admin`` connects. The data directory is formatted with this user, whose password is random. Later
+starts use what exists.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ..config.definition import ConfigError
+from ..config.sources import StaticValue
+from ..log.checkpoints import META_PROPERTIES
+
+if TYPE_CHECKING:
+    from ..config.broker_config import BrokerConfig
+
+ADMIN: Final = "admin"
+_MECHANISM: Final = "SCRAM-SHA-512"
+_PROPERTIES: Final = "admin.properties"
+_ORIGIN: Final = "--secure"
+_EXCLUDED: Final = ("authorizer.class.name", "super.users", "allow.everyone.if.no.acl.found", "process.roles")
+_EXCLUDED_PREFIXES: Final = ("ssl.", "sasl.", "listener.name.")
+_WILDCARDS: Final = ("", "0.0.0.0", "::")
+
+
+def folder_of(config: BrokerConfig) -> Path:
+    """The directory that `secured` creates."""
+    first = Path(config.log_dirs[0]).absolute()
+    return first.with_name(f"{first.name}-security")
+
+
+def check_not_opened(config: BrokerConfig) -> None:
+    """A directory that was created with ``--secure`` is not served without security. Raises ConfigError."""
+    folder = folder_of(config)
+    if not config.str("authorizer.class.name") and (folder / _PROPERTIES).exists():
+        raise ConfigError(
+            f"{config.log_dirs[0]} was created with --secure ({folder}), and would be open to everyone without it. "
+            "Add --secure, or set authorizer.class.name"
+        )
+
+
+def secured(config: BrokerConfig, say: Callable[[str], object], *, allow_non_empty: bool) -> BrokerConfig:
+    """The settings with security. Creates what is missing; ``say`` receives how to connect. Raises ConfigError."""
+    for name in config.static:
+        if name in _EXCLUDED or name.startswith(_EXCLUDED_PREFIXES):
+            raise ConfigError(f"--secure chooses {name}, which is set by {config.origin(name)}; remove one of them")
+    others = [each.name for each in config.listeners if each.security_protocol != "SASL_SSL"]
+    if others:
+        raise ConfigError(f"--secure has no listener with another protocol than SASL_SSL, such as {others[0]}")
+    folder = folder_of(config)
+    _create(config, folder, say, allow_non_empty=allow_non_empty)
+    from .certificates import SERVER
+
+    settings = {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(folder / SERVER),
+        "sasl.enabled.mechanisms": _MECHANISM,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": f"User:{ADMIN}",
+    }
+    from ..security.jaas import SCRAM_MODULE
+
+    for listener in config.listeners:
+        prefix = f"listener.name.{listener.name.lower()}.{_MECHANISM.lower()}"
+        settings[f"{prefix}.sasl.jaas.config"] = f"{SCRAM_MODULE} required;"
+    return config.with_static({name: StaticValue(value, _ORIGIN) for name, value in settings.items()})
+
+
+def _create(config: BrokerConfig, folder: Path, say: Callable[[str], object], *, allow_non_empty: bool) -> None:
+    properties = folder / _PROPERTIES
+    is_formatted = (Path(config.log_dirs[0]) / META_PROPERTIES).exists()
+    if is_formatted and not properties.exists():
+        raise ConfigError(
+            f"{config.log_dirs[0]} is in use without --secure, which sets up a new data directory. To secure this one, "
+            "create users (moldau users) and see docs/security.md"
+        )
+    from .certificates import CertificateError, make_certificates, write_private
+
+    hosts = [each.host for each in config.listeners if each.host not in _WILDCARDS]
+    try:
+        make_certificates(folder, hosts, lambda line: None)
+        if not properties.exists():
+            write_private(properties, _properties(folder, secrets.token_urlsafe(18)))
+        if not is_formatted:
+            _format(config, _password(properties), allow_non_empty=allow_non_empty)
+    except CertificateError as error:
+        raise ConfigError(str(error)) from None
+    except OSError as error:
+        raise ConfigError(f"{error.filename or folder}: {error.strerror or error}") from None
+    if not is_formatted:
+        options = f"--command-config {properties}"
+        say(f"created certificates and the user {ADMIN} in {folder}; connect with:")
+        say(f"  moldau topics list {options}")
+        say("other users need a password, ACLs and the certificate ca.pem:")
+        say(f"  moldau users set alice {options}")
+        say(f"  moldau acls add alice all topic events {options}")
+
+
+def _properties(folder: Path, password: str) -> str:
+    from ..security.jaas import SCRAM_MODULE
+    from .certificates import AUTHORITY
+
+    ca = str(folder / AUTHORITY).replace("\\", "\\\\")
+    return (
+        "security.protocol=SASL_SSL\n"
+        "ssl.truststore.type=PEM\n"
+        f"ssl.truststore.location={ca}\n"
+        f"sasl.mechanism={_MECHANISM}\n"
+        f'sasl.jaas.config={SCRAM_MODULE} required username="{ADMIN}" password="{password}";\n'
+    )
+
+
+def _password(properties: Path) -> str:
+    """The password in the properties. Raises ConfigError."""
+    from ..config.sources import read_file
+    from ..security.sasl_client import SaslClientError, credentials_of
+
+    login = read_file(properties).get("sasl.jaas.config")
+    try:
+        return credentials_of(_MECHANISM, "" if login is None else login.text).password
+    except SaslClientError as error:
+        raise ConfigError(f"{properties}: {error}") from None
+
+
+def _format(config: BrokerConfig, password: str, *, allow_non_empty: bool) -> None:
+    """Format the data directories with the user. Raises ConfigError."""
+    from ..log.files import RealFileSystem
+    from ..protocol.uuid import random_uuid, uuid_to_str
+    from ..security.scram import MECHANISMS, MIN_ITERATIONS, credential, salted_password
+    from ..security.scram_arguments import SALT_BYTES, ScramUser
+    from ..server.storage.formatting import format_directories
+    from ..server.storage.opening import StorageError
+
+    mechanism = MECHANISMS[_MECHANISM]
+    salt = secrets.token_bytes(SALT_BYTES)
+    salted = salted_password(mechanism, password, salt, MIN_ITERATIONS)
+    user = ScramUser(ADMIN, mechanism, credential(mechanism, salted, salt, MIN_ITERATIONS))
+    paths = [str(Path(path).absolute()) for path in config.log_dirs]
+    try:
+        format_directories(
+            config,
+            paths,
+            uuid_to_str(random_uuid()),
+            RealFileSystem(),
+            allow_non_empty=allow_non_empty,
+            users=[user],
+        )
+    except StorageError as error:
+        raise ConfigError(str(error)) from None
