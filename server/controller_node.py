@@ -17,7 +17,7 @@ from ..metadata.controller import RemoteBrokers
 from ..metadata.observer_reads import Observers
 from ..metadata.sessions import LOOKS_PER_TIMEOUT, BrokerSessions
 from ..protocol.errors import ErrorCode, KafkaError
-from .periodic_elections import PeriodicElections
+from .cluster.periodic_elections import PeriodicElections
 
 if TYPE_CHECKING:
     from ..config.broker_config import BrokerConfig

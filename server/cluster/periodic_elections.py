@@ -10,18 +10,18 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..metadata.periodic_elections import MAX_ELECTIONS, elect_preferred_leaders, elect_unclean_leaders
-from ..protocol.errors import KafkaError
+from ...metadata.periodic_elections import MAX_ELECTIONS, elect_preferred_leaders, elect_unclean_leaders
+from ...protocol.errors import KafkaError
 
 if TYPE_CHECKING:
-    from ..config.broker_config import BrokerConfig
-    from ..metadata.context import ControllerContext
-    from ..metadata.image import MetadataImage
-    from ..metadata.outcome import Outcome
-    from ..protocol.steps import Steps
-    from .concurrency.slices import Sliced, Slices
-    from .concurrency.timers import Timer, TimerWheel
-    from .controller_client import LocalController
+    from ...config.broker_config import BrokerConfig
+    from ...metadata.context import ControllerContext
+    from ...metadata.image import MetadataImage
+    from ...metadata.outcome import Outcome
+    from ...protocol.steps import Steps
+    from ..concurrency.slices import Sliced, Slices
+    from ..concurrency.timers import Timer, TimerWheel
+    from ..controller_client import LocalController
 
 logger = logging.getLogger(__name__)
 
