@@ -93,12 +93,22 @@ def _create(config: BrokerConfig, folder: Path, say: Callable[[str], object], *,
     except OSError as error:
         raise ConfigError(f"{error.filename or folder}: {error.strerror or error}") from None
     if not is_formatted:
-        options = f"--command-config {properties}"
+        options = f"--command-config {properties}{bootstrap_option(config)}"
         say(f"created certificates and the user {ADMIN} in {folder}; connect with:")
         say(f"  moldau topics list {options}")
         say("other users need a password, ACLs and the certificate ca.pem:")
         say(f"  moldau users set alice {options}")
         say(f"  moldau acls add alice all topic events {options}")
+
+
+def bootstrap_option(config: BrokerConfig) -> str:
+    """With which commands reach the first listener; empty if they do without it, or if its port is not known yet."""
+    from .client import DEFAULT_BOOTSTRAP_SERVER
+
+    listener = config.listeners[0]
+    host = "127.0.0.1" if listener.host in _WILDCARDS else listener.host
+    address = f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}"
+    return "" if listener.port == 0 or address == DEFAULT_BOOTSTRAP_SERVER else f" -b {address}"
 
 
 def _properties(folder: Path, password: str) -> str:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from moldau.cli.serve_secure import bootstrap_option
+from moldau.config.sources import load
 from moldau.protocol.messages.metadata import MetadataRequest
 from moldau.testing.wire import WireClient
 
@@ -61,6 +63,22 @@ def test_the_first_start_and_later_ones(run: Run, tmp_path: Path) -> None:
         assert "events" in command("topics", "list").text
         assert str(admin) not in ended(server)
     assert "would be open to everyone" in refused("--listen", "127.0.0.1:0", "--data-dir", str(data))
+
+
+@pytest.mark.parametrize(
+    ("listener", "expected"),
+    [
+        ("SASL_SSL://127.0.0.1:9092", ""),
+        ("SASL_SSL://:9092", ""),
+        ("SASL_SSL://127.0.0.1:0", ""),
+        ("SASL_SSL://127.0.0.1:9093", " -b 127.0.0.1:9093"),
+        ("SASL_SSL://0.0.0.0:9093", " -b 127.0.0.1:9093"),
+        ("SASL_SSL://kafka.example:9092", " -b kafka.example:9092"),
+        ("SASL_SSL://[::1]:9092", " -b [::1]:9092"),
+    ],
+)
+def test_the_shown_commands_name_the_listener(listener: str, expected: str) -> None:
+    assert bootstrap_option(load(overrides=[f"listeners={listener}"])) == expected
 
 
 def test_an_interrupted_first_start_is_continued(run: Run, tmp_path: Path) -> None:
