@@ -36,6 +36,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from moldau.compat_tests.cluster_load import PAUSE_S, Load, Pause, TimedWriter
 from moldau.compat_tests.kill_rounds import DEADLINE_S, WrongError, problems_of_verify
+from moldau.protocol.messages.metadata import MetadataRequest
 from moldau.testing.apache_controllers import ApacheControllers
 from moldau.testing.served_brokers import ServedBrokers
 from moldau.testing.servers import around_tracebacks
@@ -156,6 +157,27 @@ def _waited_for_a_core(pid: int) -> float:
         return 0.0
 
 
+def _wait_for_replicas(addresses: Iterable[str], load: Load) -> None:
+    """Return when all replicas are in sync: a second failure before that may stop producers, as it must."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not all(_are_in_sync(address) for address in addresses):
+        load.check_alive()
+        if time.monotonic() > deadline:
+            raise WrongError("not all replicas are in sync a minute after a broker was restarted")
+        time.sleep(0.05)
+
+
+def _are_in_sync(address: str) -> bool:
+    """As this broker knows."""
+    with WireClient(address, timeout_s=_START_S) as wire:
+        response = wire.call(MetadataRequest(topics=None))
+    return all(
+        len(partition.isr_nodes) == len(partition.replica_nodes)
+        for topic in response.topics
+        for partition in topic.partitions
+    )
+
+
 class _BrokerKills:
     """The kills of brokers so far."""
 
@@ -238,6 +260,8 @@ def _kill_each_broker(seconds: float, interval_s: float, report: Report, *, repl
                 at = time.monotonic()
                 kills.kill((2, 3, 1)[count % BROKERS])
                 count += 1
+                if replicas > 1:
+                    _wait_for_replicas(served.addresses, load)
                 _wait(load, at + interval_s)
                 report(f"{time.monotonic() - began:.0f} s: {count} kills; {'; '.join(load.table())}")
             took = time.monotonic() - began
