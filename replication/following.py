@@ -60,8 +60,8 @@ class Following:
     """A partition and the leader that it follows in one leader epoch."""
 
     __slots__ = (
-        "_failures",
         "_resume_ms",
+        "failures",
         "is_caught_up",
         "leader_epoch",
         "leader_id",
@@ -80,7 +80,8 @@ class Following:
         self.stopped = False
         self.is_caught_up = False
         """Whether this log had everything below the leader's high watermark after the latest response."""
-        self._failures = 0
+        self.failures = 0
+        """The number of failures since the latest progress."""
         self._resume_ms: int | None = None
         log = partition.log
         if log.latest_epoch == UNKNOWN_EPOCH and log.log_end_offset > partition.high_watermark:
@@ -169,8 +170,8 @@ class Following:
     def failed(self, problem: str, *, now_ms: int, max_pause_ms: int) -> Next:
         """There was no progress because of ``problem``: pause."""
         self.problem = problem
-        self._resume_ms = now_ms + min(FIRST_PAUSE_MS << min(self._failures, 16), max_pause_ms)
-        self._failures += 1
+        self._resume_ms = now_ms + min(FIRST_PAUSE_MS << min(self.failures, 16), max_pause_ms)
+        self.failures += 1
         return Next.PAUSE
 
     def _is_next(self, requested: Position) -> bool:
@@ -189,7 +190,7 @@ class Following:
 
     def _succeeded(self) -> None:
         self.problem = None
-        self._failures = 0
+        self.failures = 0
         self._resume_ms = None
 
     def _truncate(self, epoch: int, end_offset: int, wall_ms: int) -> None:

@@ -36,6 +36,9 @@ logger = logging.getLogger(__name__)
 _THROTTLED_MS: Final = 50
 """How long a partition that is not fetched because of a throttle waits before the throttle is looked at again."""
 
+_LOGGED_FAILURES: Final = 5
+"""This many failures of a partition in a row are logged once. A change of the leader causes some."""
+
 _LATEST: Final = -1
 _EARLIEST: Final = -2
 
@@ -311,7 +314,7 @@ class Fetcher:
                 del self._following[key]
             if following.problem is not None:
                 logger.error("%s-%d is not replicated: %s", partition.topic, partition.index, following.problem)
-        elif step is Next.PAUSE:
+        elif step is Next.PAUSE and following.failures == _LOGGED_FAILURES:
             logger.info("%s-%d makes no progress, retrying: %s", partition.topic, partition.index, following.problem)
 
     def _find_offset(self, key: Key, following: Following, position: Position) -> Sliced[None]:
