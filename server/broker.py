@@ -136,6 +136,8 @@ class Broker:
             peers=lambda: self.peers,
             may_describe=None if self.authorizer is None else self.authorizer.may_describe,
         )
+        self.on_config_changed: Callable[[BrokerConfig], None] = lambda config: None
+        """Called after a change of the dynamic settings."""
         self._links = links
         self._peers: Peers | None = None
         self._replication: Replication | None = None
@@ -352,6 +354,7 @@ class Broker:
         self.coordinators.update_config(config)
         if self._replication is not None:
             self._replication.throttling.update_config(config)
+        self.on_config_changed(config)
 
     async def close(self) -> None:
         """Stop the background work. The owner of the logs and of the metadata closes those."""

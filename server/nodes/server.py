@@ -20,7 +20,7 @@ from ..broker import Broker
 from ..requests.dispatch import Dispatcher
 from ..requests.load_ahead import LoadAhead, modules_of_requests
 from ..storage.opening import Storage, StorageError, open_storage
-from .node_server import CLOSE_GRACE_SECONDS, NodeServer, StartError, advertised_address
+from .node_server import CLOSE_GRACE_SECONDS, NodeServer, StartError, advertised_address, limit_connections
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -102,6 +102,7 @@ class Server(NodeServer):
         if self.broker.authorizer is not None:
             self.broker.authorizer.on_changed = network.forget_fast_paths
         _watch_quotas(self.broker, dispatcher, network)
+        self.broker.on_config_changed = partial(limit_connections, network)
         if self._users is not None:
             metadata = self.broker.metadata
             self._users.image = lambda: metadata.image
