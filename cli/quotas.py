@@ -7,14 +7,14 @@ import click
 
 from ..protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from ..protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
-from ..security.quotas import CLIENT_ID, CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, USER
+from ..security.quotas import CLIENT_ID, CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, USER
 from .client import bootstrap_option
 from .cluster import cluster, error_name
 from .failure import Failure
 from .output import print_json, print_table
 from .suggestions import CommandGroup
 
-_KEYS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE)
+_KEYS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE)
 _DEFAULT: Final = "*"
 
 _user_option = click.option("--user", metavar="NAME", help="The user, without User:. * means all others.")
@@ -24,7 +24,8 @@ _key_argument = click.argument("key", type=click.Choice(_KEYS))
 
 @click.group("quotas", cls=CommandGroup, short_help="List, set and remove client quotas.")
 def command() -> None:
-    """List, set and remove quotas of producers and consumers, in bytes per second.
+    """List, set and remove client quotas: the bytes per second of producers and consumers, and the partitions per
+    second that are created and deleted.
 
     A quota belongs to a user, a client id, or both. The most specific one applies. A client that exceeds its quota is
     delayed, not refused.
@@ -72,7 +73,7 @@ def list_quotas(as_json: bool, bootstrap_server: str) -> None:
 @_client_option
 @bootstrap_option
 def set_quota(key: str, value: int, user: str | None, client_id: str | None, bootstrap_server: str) -> None:
-    """Set a quota of a user, a client id, or a client id of a user, in bytes per second.
+    """Set a quota of a user, a client id, or a client id of a user, in bytes or partitions per second.
 
     \b
     Examples:

@@ -512,11 +512,11 @@ SECTIONS: Final = (
         ),
         Setting(
             "controller.quota.window.num", INT, 11, at_least(1), LOW,
-            "Number of samples for quotas on topic changes.",
+            "Number of samples for quotas on topic changes.", acted_on=True,
         ),
         Setting(
             "controller.quota.window.size.seconds", INT, 1, at_least(1), LOW,
-            "Length of a sample of topic changes.",
+            "Length of a sample of topic changes.", acted_on=True,
         ),
         Setting(
             "replication.quota.window.num", INT, 11, at_least(1), LOW,

@@ -75,6 +75,50 @@ class QuotaIndex:
         return None
 
 
+class TokenBucket:
+    """A quota with a burst (KIP-599): it is exceeded while the tokens are negative, so one request may exceed it."""
+
+    __slots__ = ("_burst", "_last_ms", "_rate", "_tokens")
+
+    def __init__(self, rate: float, burst: float, now_ms: int) -> None:
+        """``rate``: new tokens per second, up to ``burst``."""
+        self._rate = rate
+        self._burst = burst
+        self._tokens = burst
+        self._last_ms = now_ms
+
+    def change_rate(self, rate: float, burst: float, now_ms: int) -> None:
+        """Another quota applies."""
+        if rate != self._rate:
+            self._refill(now_ms)
+            self._rate, self._burst = rate, burst
+            self._tokens = min(self._tokens, burst)
+
+    def is_exceeded(self, now_ms: int) -> bool:
+        """Whether nothing may be taken now."""
+        self._refill(now_ms)
+        return self._tokens < 0
+
+    def take(self, amount: float, now_ms: int) -> None:
+        """Take tokens, also if there are fewer."""
+        self._refill(now_ms)
+        self._tokens -= amount
+
+    def throttle_ms(self, now_ms: int) -> int:
+        """How long it takes until the quota is no longer exceeded."""
+        self._refill(now_ms)
+        return max(0, round(-self._tokens / self._rate * 1000))
+
+    def is_full(self, now_ms: int) -> bool:
+        """Whether it has all of its tokens."""
+        self._refill(now_ms)
+        return self._tokens >= self._burst
+
+    def _refill(self, now_ms: int) -> None:
+        self._tokens = min(self._burst, self._tokens + (now_ms - self._last_ms) / 1000 * self._rate)
+        self._last_ms = now_ms
+
+
 class Window(NamedTuple):
     """How rates are measured: ``quota.window.num`` samples of ``quota.window.size.seconds``."""
 

@@ -10,7 +10,6 @@ from random import Random, SystemRandom
 from typing import TYPE_CHECKING
 
 from ...config.broker_config import BrokerConfig, Listener
-from ...config.connection_overrides import SETTING as OVERRIDES
 from ...config.connection_overrides import parse_overrides
 from ...config.definition import ConfigError
 from ...log.files import FileSystem, RealFileSystem
@@ -217,7 +216,7 @@ def limit_connections(network: Network, config: BrokerConfig) -> None:
             for name, values in own.items():
                 if settings.is_own(name):
                     values[listener.name] = settings.int(name)
-        of_addresses = parse_overrides(config.str(OVERRIDES))
+        of_addresses = parse_overrides(config.str("max.connections.per.ip.overrides"))
     except ConfigError as error:
         logger.warning("%s", error)
         return

@@ -247,7 +247,7 @@ def _watch_quotas(broker: Broker, dispatcher: Dispatcher, network: Network) -> N
 
     def load(image: MetadataImage) -> None:
         if not image.client_quotas:
-            dispatcher.quotas = None
+            dispatcher.quotas = broker.mutation_quotas = None
         else:
             if dispatcher.quotas is None:
                 from ...security.quotas import Window  # few servers have quotas
@@ -256,7 +256,10 @@ def _watch_quotas(broker: Broker, dispatcher: Dispatcher, network: Network) -> N
                 window = Window(
                     broker.config.int("quota.window.num"), 1000 * broker.config.int("quota.window.size.seconds")
                 )
-                dispatcher.quotas = ClientQuotas(window, broker.fetch_sessions, broker.loop.time)
+                burst_s = broker.config.int("controller.quota.window.num") * broker.config.int(
+                    "controller.quota.window.size.seconds"
+                )
+                dispatcher.quotas = broker.mutation_quotas = ClientQuotas(broker, window, burst_s)
             dispatcher.quotas.load(image)
         network.forget_fast_paths()
 

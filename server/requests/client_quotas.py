@@ -5,54 +5,78 @@ is read from it (KIP-219). The response has the throttle time. A fetch that exce
 
 - Produce: the bytes of the request, when it is answered, also for refused partitions.
 - Fetch: the bytes of the records in the response. A fetch of a replica is not limited.
+- CreateTopics, DeleteTopics and CreatePartitions: the partitions that are created or deleted (KIP-599). While the quota
+  is exceeded, newer versions refuse topics with THROTTLING_QUOTA_EXCEEDED.
 
-Connections to which a quota applies have no fast paths. The quotas `request_percentage`, `controller_mutation_rate` and
-`connection_creation_rate` are kept in the metadata without effect.
+Connections to which a quota applies have no fast paths. The quotas `request_percentage` and `connection_creation_rate`
+are kept in the metadata without effect.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Generator
+from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ...log.descriptors import FileRange
 from ...protocol.api import ApiKey
-from ...security.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, Quota, QuotaIndex, Rate, Window
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.steps import completed
+from ...protocol.uuid import ZERO_UUID
+from ...security.quotas import (
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    PRODUCER_BYTE_RATE,
+    Quota,
+    QuotaIndex,
+    Rate,
+    TokenBucket,
+    Window,
+)
 
 if TYPE_CHECKING:
     from ...metadata.image import MetadataImage
     from ...protocol.messages.fetch import FetchResponse
     from ...protocol.messages.produce import ProduceResponse
+    from ..broker import Broker
     from ..context import ServedRequest
     from ..network.connection import Connection
-    from ..records.fetch_session import FetchSessionCache
 
 logger = logging.getLogger(__name__)
 
 _MAX_RATES: Final = 10_000
 """A client may use any number of client ids. If there are more rates, those of idle clients are forgotten first."""
-_ENFORCED: Final = {ApiKey.PRODUCE: PRODUCER_BYTE_RATE, ApiKey.FETCH: CONSUMER_BYTE_RATE}
+_METERED: Final = {ApiKey.PRODUCE: PRODUCER_BYTE_RATE, ApiKey.FETCH: CONSUMER_BYTE_RATE}
+_ENFORCED: Final = {*_METERED.values(), CONTROLLER_MUTATION_RATE}
+_STRICT_SINCE: Final = {ApiKey.CREATE_TOPICS: 6, ApiKey.DELETE_TOPICS: 5, ApiKey.CREATE_PARTITIONS: 3}
+"""Clients know THROTTLING_QUOTA_EXCEEDED since these versions."""
+_RESULTS: Final = {
+    ApiKey.CREATE_TOPICS: "topics",
+    ApiKey.DELETE_TOPICS: "responses",
+    ApiKey.CREATE_PARTITIONS: "results",
+}
 
 
 class ClientQuotas:
     """See the module docstring. It belongs to the event loop."""
 
-    def __init__(self, window: Window, sessions: FetchSessionCache, clock: Callable[[], float]) -> None:
-        """``clock``: seconds, which only increase."""
+    def __init__(self, broker: Broker, window: Window, burst_s: int) -> None:
+        """``burst_s``: after idleness, `controller_mutation_rate` of so many seconds may be used at once."""
+        self._broker = broker
         self._window = window
-        self._sessions = sessions
-        self._clock = clock
+        self._burst_s = burst_s
+        self._sessions = broker.fetch_sessions
+        self._clock = broker.loop.time
         self._index = QuotaIndex({})
+        self._buckets: dict[tuple[str, str, str], TokenBucket] = {}
         self._rates: dict[tuple[str, str, str], Rate] = {}
 
     def load(self, image: MetadataImage) -> None:
         """The quotas of the metadata have changed."""
         self._index = QuotaIndex(image.client_quotas)
-        without_effect = sorted(
-            {key for values in image.client_quotas.values() for key in values} - set(_ENFORCED.values())
-        )
+        without_effect = sorted({key for values in image.client_quotas.values() for key in values} - _ENFORCED)
         if without_effect:
             logger.warning("Quotas of these kinds have no effect: %s", ", ".join(without_effect))
 
@@ -76,8 +100,11 @@ class ClientQuotas:
             context.amend(partial(self._fetched, context, quota))
 
     def _quota(self, context: ServedRequest) -> Quota | None:
-        key = _ENFORCED.get(context.route.api.key)
-        if key is None or not self._index.has(key):
+        key = _METERED.get(context.route.api.key)
+        return None if key is None else self._find(key, context)
+
+    def _find(self, key: str, context: ServedRequest) -> Quota | None:
+        if not self._index.has(key):
             return None
         user = context.principal.partition(":")[2]
         return self._index.find(key, user, context.client_id)
@@ -109,6 +136,70 @@ class ClientQuotas:
                     known.known_high_watermark = -1
         response.responses = []
         response.node_endpoints = []
+
+    def limit_mutations(self, context: ServedRequest, request: Any) -> None:
+        """See `context.MutationQuotas`."""
+        quota = self._find(CONTROLLER_MUTATION_RATE, context)
+        if quota is None or getattr(request, "validate_only", False):
+            return
+        now_ms = int(self._clock() * 1000)
+        bucket = self._bucket(quota, now_ms)
+        key = context.route.api.key
+        is_strict = context.api_version >= _STRICT_SINCE[key]
+        attribute = "topic_names" if key is ApiKey.DELETE_TOPICS and context.api_version < 6 else "topics"
+        allowed, refused = [], []
+        for topic in getattr(request, attribute):
+            if is_strict and bucket.is_exceeded(now_ms):
+                refused.append(topic)
+            else:
+                allowed.append(topic)
+                bucket.take(self._mutations(key, topic), now_ms)
+        throttle_ms = bucket.throttle_ms(now_ms)
+        results: list[Any] = []
+        if refused:
+            setattr(request, attribute, allowed)
+            part = copy(request)
+            setattr(part, attribute, refused)
+            message = "The throttling quota has been exceeded."
+            answer = context.route.failed(part, KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, message))
+            results = getattr(completed(answer) if isinstance(answer, Generator) else answer, _RESULTS[key])
+
+        def change(response: Any) -> None:
+            getattr(response, _RESULTS[key]).extend(results)
+            response.throttle_time_ms = throttle_ms
+            context.connection.mute(throttle_ms)
+
+        if throttle_ms or refused:
+            context.amend(change)
+
+    def _mutations(self, key: ApiKey, topic: Any) -> int:
+        """How many partitions are created or deleted for a topic of a request."""
+        image = self._broker.metadata.image
+        topic_id = getattr(topic, "topic_id", ZERO_UUID)
+        name = topic if isinstance(topic, str) else topic.name
+        found = image.topics_by_name.get(name or "") if topic_id == ZERO_UUID else image.topics_by_id.get(topic_id)
+        existing = 0 if found is None else len(found.partitions)
+        if key is ApiKey.DELETE_TOPICS:
+            return existing
+        if key is ApiKey.CREATE_PARTITIONS:
+            return max(0, topic.count - existing) if existing else 0
+        if existing:
+            return 0  # it will be rejected
+        if topic.assignments:
+            return len(topic.assignments)
+        return topic.num_partitions if topic.num_partitions > 0 else self._broker.config.int("num.partitions")
+
+    def _bucket(self, quota: Quota, now_ms: int) -> TokenBucket:
+        bucket = self._buckets.get(quota.counter)
+        burst = quota.limit * self._burst_s
+        if bucket is None:
+            if len(self._buckets) >= _MAX_RATES:
+                self._buckets = {each: found for each, found in self._buckets.items() if not found.is_full(now_ms)}
+                while len(self._buckets) >= _MAX_RATES:
+                    del self._buckets[next(iter(self._buckets))]
+            bucket = self._buckets[quota.counter] = TokenBucket(quota.limit, burst, now_ms)
+        bucket.change_rate(quota.limit, burst, now_ms)
+        return bucket
 
     def _used(self, quota: Quota, amount: int) -> int:
         """Count an amount. Returns the throttle time in milliseconds."""

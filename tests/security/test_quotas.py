@@ -12,6 +12,7 @@ from moldau.security.quotas import (
     Entity,
     QuotaIndex,
     Rate,
+    TokenBucket,
     Window,
 )
 
@@ -90,3 +91,20 @@ def test_the_number_of_samples_is_bounded() -> None:
     for number in range(100):
         rate.record(1, number * 1000)
     assert len(rate._samples) <= 3
+
+
+def test_a_token_bucket_is_exceeded_by_one_request_at_most() -> None:
+    bucket = TokenBucket(2, 10, 0)
+    bucket.take(10, 0)
+    assert (bucket.is_exceeded(0), bucket.throttle_ms(0)) == (False, 0)
+    bucket.take(4, 0)
+    assert (bucket.is_exceeded(0), bucket.throttle_ms(0)) == (True, 2000)
+    assert (bucket.is_exceeded(1999), bucket.is_exceeded(2000)) == (True, False)
+    assert (bucket.is_full(6999), bucket.is_full(7000)) == (False, True)
+
+
+def test_a_token_bucket_with_another_rate() -> None:
+    bucket = TokenBucket(2, 10, 0)
+    bucket.change_rate(1, 5, 0)
+    bucket.take(8, 0)
+    assert bucket.throttle_ms(0) == 3000

@@ -10,6 +10,9 @@ import pytest
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from moldau.protocol.messages.api_versions import ApiVersionsRequest
+from moldau.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from moldau.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from moldau.server.network.connection import MUTED
 from moldau.testing.builders import batch, fetch_request, produce_request, values
@@ -169,6 +172,41 @@ def test_a_response_is_not_larger_than_the_burst(limited: RunningServer) -> None
     with limited_wire(limited) as wire:
         response = fetch(wire, 0)
         assert 5 <= len(values(response.responses[0].partitions[0])) < 10
+
+
+def topics(*names: str, partitions: int = 1) -> list[CreatableTopic]:
+    return [CreatableTopic(name=name, num_partitions=partitions, replication_factor=1) for name in names]
+
+
+def test_the_creation_of_topics_is_refused_while_the_quota_is_exceeded(server: RunningServer) -> None:
+    """A burst of 11 partitions passes, and the topic that exceeds it."""
+    alter(server, {"client_id": "limited"}, controller_mutation_rate=1)
+    with limited_wire(server) as wire:
+        request = CreateTopicsRequest(topics=[*topics("a", partitions=20), *topics("b", "c")], timeout_ms=60_000)
+        response = wire.call(request, 7)
+        assert {topic.name: topic.error_code for topic in response.topics} == {
+            "a": 0,
+            "b": ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+            "c": ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        }
+        assert 8000 < response.throttle_time_ms <= 9000
+        assert muted(server) == 1
+        unmute(server)
+        response = wire.call(CreateTopicsRequest(topics=topics("d"), timeout_ms=60_000), 5)  # an old client
+        assert [topic.error_code for topic in response.topics] == [0]
+        assert response.throttle_time_ms > 8000
+        unmute(server)
+        growth = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="a", count=21)], timeout_ms=60_000)
+        assert [each.error_code for each in wire.call(growth, 3).results] == [ErrorCode.THROTTLING_QUOTA_EXCEEDED]
+        unmute(server)
+        deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name="a")], timeout_ms=60_000)
+        assert [each.error_code for each in wire.call(deletion, 6).responses] == [ErrorCode.THROTTLING_QUOTA_EXCEEDED]
+        unmute(server)
+        old_deletion = DeleteTopicsRequest(topic_names=["a"], timeout_ms=60_000)
+        assert [each.error_code for each in wire.call(old_deletion, 4).responses] == [0]
+    with limited_wire(server, "other") as other:
+        request = CreateTopicsRequest(topics=topics("e"), timeout_ms=60_000)
+        assert [topic.error_code for topic in other.call(request, 7).topics] == [0]
 
 
 def test_quotas_survive_a_restart(make_server: Any) -> None:
