@@ -213,7 +213,9 @@ def _with_security(options: Options, config: "BrokerConfig") -> "BrokerConfig":
         from .serve_secure import secured  # other servers do not need it
 
         return secured(config, _print, allow_non_empty="--allow-non-empty" in options)
-    if "--ephemeral" not in options and config.log_dirs and os.path.exists(f"{config.log_dirs[0]}-security"):
+    if "--ephemeral" in options or not config.log_dirs:
+        return config
+    if os.path.exists(f"{os.path.abspath(config.log_dirs[0])}-security"):
         from .serve_secure import check_not_opened
 
         check_not_opened(config)

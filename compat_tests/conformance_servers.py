@@ -111,6 +111,17 @@ def _apache_secured(version: str) -> Callable[[float], AbstractContextManager[Ta
     return start
 
 
+@contextmanager
+def _moldau_secured(patience: float) -> Iterator[Target]:
+    missing = ("metric.reporters", "delegation.token.secret.key")
+    config = {name: text for name, text in _SECURED.items() if name not in missing}
+    config["listeners"] = "PLAINTEXT://127.0.0.1:0,SASL://127.0.0.1:0"
+    config["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT"
+    with Broker(config=config) as broker:
+        security = Security(authenticate=authenticator(_USER), credentials=_USER)
+        yield Target(broker.address_of("SASL"), security, patience)
+
+
 class _Process:
     """A server that is one process, which listens on a port and can be killed and started again."""
 
@@ -248,6 +259,13 @@ def _noida_db(patience: float) -> Iterator[Target]:
 
 CALIBRATION: Final = (
     ConformanceServer("moldau", "Moldau", "`moldau.testing.Broker`", lambda: __version__, _moldau),
+    ConformanceServer(
+        "moldau-secured",
+        "Moldau with SASL and ACLs",
+        "`moldau.testing.Broker` with SASL and an authorizer",
+        lambda: __version__,
+        _moldau_secured,
+    ),
     *(
         ConformanceServer(
             f"apache-kafka-{version}",

@@ -187,22 +187,22 @@ SECTIONS: Final = (
         Setting(
             "max.connections", INT, INT_MAX, at_least(0), MEDIUM,
             "Maximum number of connections of a broker.",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "max.connections.per.ip", INT, INT_MAX, at_least(0), MEDIUM,
             "Maximum number of connections of a broker from one address.",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "max.connections.per.ip.overrides", STRING, "", None, MEDIUM,
             "Exceptions to `max.connections.per.ip`, as `address:limit` separated by commas.",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "max.connection.creation.rate", INT, INT_MAX, at_least(0), MEDIUM,
             "Maximum number of new connections per second.",
-            update=CLUSTER_WIDE,
+            update=CLUSTER_WIDE, acted_on=True,
         ),
         Setting(
             "queued.max.requests", INT, 500, at_least(1), HIGH,
@@ -504,19 +504,19 @@ SECTIONS: Final = (
         "Quotas",
         Setting(
             "quota.window.num", INT, 11, at_least(1), LOW,
-            "Number of samples for client quotas.",
+            "Number of samples for client quotas.", acted_on=True,
         ),
         Setting(
             "quota.window.size.seconds", INT, 1, at_least(1), LOW,
-            "Length of a client quota sample.",
+            "Length of a client quota sample.", acted_on=True,
         ),
         Setting(
             "controller.quota.window.num", INT, 11, at_least(1), LOW,
-            "Number of samples for quotas on topic changes.",
+            "Number of samples for quotas on topic changes.", acted_on=True,
         ),
         Setting(
             "controller.quota.window.size.seconds", INT, 1, at_least(1), LOW,
-            "Length of a sample of topic changes.",
+            "Length of a sample of topic changes.", acted_on=True,
         ),
         Setting(
             "replication.quota.window.num", INT, 11, at_least(1), LOW,

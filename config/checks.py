@@ -4,12 +4,15 @@ An invalid value prevents startup. So does a setting that Moldau does not suppor
 an authorizer, TLS between brokers. A setting that merely has no effect is a warning (``warnings``).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from . import broker
 from .broker_config import BrokerConfig, Listener
 from .broker_groups import CONSUMER_ASSIGNORS, consumer_assignor
+from .connection_overrides import SETTING as OVERRIDES
+from .connection_overrides import parse_overrides
 from .definition import ConfigError, abridged, format_value, invalid_value
 
 # Pairs of settings: the first must not exceed the second.
@@ -121,7 +124,23 @@ def _conflicts(config: BrokerConfig) -> Iterator[ConfigError]:
         yield _invalid(config, "replica.selector.class", rule)
     yield from _role_conflicts(config)
     yield from _authorizer_conflicts(config)
+    yield from _connection_conflicts(config)
     yield from _listener_conflicts(config)
+
+
+def _connection_conflicts(config: BrokerConfig) -> Iterator[ConfigError]:
+    try:
+        listeners = config.listeners
+    except ConfigError:
+        return  # another check reports it
+    checks: list[Callable[[], object]] = [lambda: parse_overrides(config.str(OVERRIDES))]
+    for name in ("max.connections", "max.connection.creation.rate"):
+        checks += [partial(config.for_listener(each.name).int, name) for each in listeners]
+    for check in checks:
+        try:
+            check()
+        except ConfigError as error:
+            yield error
 
 
 def _authorizer_conflicts(config: BrokerConfig) -> Iterator[ConfigError]:

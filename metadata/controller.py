@@ -341,6 +341,11 @@ class Controller:
 
         return delete_acls_in_steps(image, request)
 
+    def _alter_client_quotas(self, image: MetadataImage, request: Any, *_: object) -> Steps[Outcome[Any]]:
+        from .client_quotas import alter_client_quotas
+
+        return alter_client_quotas(image, request)
+
     def _alter_user_scram_credentials(self, image: MetadataImage, request: Any, *_: object) -> Steps[Outcome[Any]]:
         from .scram_credentials import alter_user_scram_credentials
 
@@ -438,6 +443,7 @@ _DECISIONS: Final[dict[ApiKey, Callable[..., Steps[Outcome[Any]]]]] = {
     ApiKey.LIST_PARTITION_REASSIGNMENTS: Controller._list_reassignments,
     ApiKey.CREATE_ACLS: Controller._create_acls,
     ApiKey.DELETE_ACLS: Controller._delete_acls,
+    ApiKey.ALTER_CLIENT_QUOTAS: Controller._alter_client_quotas,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Controller._alter_user_scram_credentials,
     ApiKey.UPDATE_FEATURES: Controller._update_features,
     ApiKey.UNREGISTER_BROKER: Controller._unregister_broker,

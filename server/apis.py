@@ -123,6 +123,7 @@ APIS: Final[tuple[Api, ...]] = (
     Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, "reassignment", (_DESCRIBE_CLUSTER,), _BOTH, _PARTITIONS),
     Api(ApiKey.OFFSET_DELETE, 0, 0, "group_offsets", (_DELETE_GROUP, _READ_TOPIC)),
     Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, "security", (_DESCRIBE_CLUSTER_CONFIGS,)),
+    Api(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1, "security", (_ALTER_CLUSTER_CONFIGS,), _BOTH),
     Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, "security", (_DESCRIBE_CLUSTER,), _BOTH),
     Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, "security", (_ALTER_CLUSTER,), _BOTH),
     Api(ApiKey.DESCRIBE_QUORUM, 0, 2, "cluster", (_DESCRIBE_CLUSTER,), _BOTH),

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from .concurrency.background import Background
     from .concurrency.slices import Sliced
     from .concurrency.timers import TimerWheel
+    from .context import MutationQuotas
     from .coordination.groups import GroupCoordinators
     from .coordination.peers import Peers
     from .coordination.transactions import TransactionCoordinators
@@ -136,6 +137,10 @@ class Broker:
             peers=lambda: self.peers,
             may_describe=None if self.authorizer is None else self.authorizer.may_describe,
         )
+        self.mutation_quotas: MutationQuotas | None = None
+        """The quotas of clients, if there are any."""
+        self.on_config_changed: Callable[[BrokerConfig], None] = lambda config: None
+        """Called after a change of the dynamic settings."""
         self._links = links
         self._peers: Peers | None = None
         self._replication: Replication | None = None
@@ -352,6 +357,7 @@ class Broker:
         self.coordinators.update_config(config)
         if self._replication is not None:
             self._replication.throttling.update_config(config)
+        self.on_config_changed(config)
 
     async def close(self) -> None:
         """Stop the background work. The owner of the logs and of the metadata closes those."""

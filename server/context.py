@@ -50,6 +50,13 @@ class Route(Protocol):
         """The frame of a response; None if the connection had to be closed."""
 
 
+class MutationQuotas(Protocol):
+    """Quotas on the creation and deletion of partitions; see `requests.client_quotas`."""
+
+    def limit_mutations(self, context: Any, request: Any) -> None:
+        """Refuse the topics for which the client has no quota left. Called after the authorization."""
+
+
 class RequestContext(Protocol):
     """One request, as its handler may use it: the client, and how to respond later."""
 

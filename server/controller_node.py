@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .concurrency.slices import Sliced, SlicedFuture, Slices
     from .concurrency.timers import Timer, TimerWheel
     from .concurrency.turns import Turns
-    from .context import RequestContext
+    from .context import MutationQuotas, RequestContext
     from .controller_client import LocalController
     from .network.frames import Frame, Part
 
@@ -102,6 +102,8 @@ class ControllerNode:
         self.dispatcher = dispatcher
         self.authorizer: Authorizer | None = None
         """Nodes with an authorizer serve no other nodes yet."""
+        self.mutation_quotas: MutationQuotas | None = None
+        """The broker that a client is connected to limits it."""
         self.decode_client_id = decode_client_id
         self.endpoint = endpoint
         self.node_id = metadata.node_id

@@ -29,6 +29,7 @@ from .server_run import BrokerError, ServerRun
 from .waiting import wait_until
 
 if TYPE_CHECKING:
+    from ..protocol.messages.metadata import MetadataResponsePartition
     from ..server.processes.members import Member
 
 _T = TypeVar("_T")
@@ -266,6 +267,59 @@ class Cluster:
             f"all brokers know the leaders of {topic}",
         )
 
+    def move_leader(self, topic: str, partition: int, broker_id: int) -> None:
+        """Let another broker lead the partition, and return when all brokers that respond know it.
+
+            cluster.move_leader("orders", 0, 2)
+
+        The broker becomes the first replica. If it has none, it gets the records of the present leader, which loses its
+        replica. Clients that know the present leader receive NOT_LEADER_OR_FOLLOWER. Broker 1 must run.
+
+        Raises :class:`BrokerError` if the partition does not exist, and :class:`KafkaError` if the controller rejects
+        the change.
+        """
+        from ..protocol.errors import ErrorCode, KafkaError
+        from ..protocol.messages.alter_partition_reassignments import (
+            AlterPartitionReassignmentsRequest,
+            ReassignablePartition,
+            ReassignableTopic,
+        )
+        from ..protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+
+        self.broker(broker_id)
+        leader, replicas = self.leader_of(topic, partition), self._replicas(topic, partition)
+        replaced = broker_id if broker_id in replicas else leader
+        wanted = [broker_id, *(replica for replica in replicas if replica != replaced)]
+        moved = ReassignableTopic(
+            name=topic, partitions=[ReassignablePartition(partition_index=partition, replicas=wanted)]
+        )
+        timeout_ms = int(self._timeout_s * 1000)
+        controller = self._responding()[0]
+        response = self._call(controller, AlterPartitionReassignmentsRequest(topics=[moved], timeout_ms=timeout_ms))
+        for result in (response, *(each for answer in response.responses for each in answer.partitions)):
+            if result.error_code:
+                raise KafkaError(
+                    ErrorCode(result.error_code), f"moving {topic}-{partition} to {broker_id}: {result.error_message}"
+                )
+        self._wait_until(
+            lambda: (
+                self._replicas(topic, partition) == wanted
+                and broker_id in self._isr_seen_by(controller, topic, partition)
+            ),
+            f"broker {broker_id} has the records of {topic}-{partition}",
+        )
+        request = ElectLeadersRequest(
+            topic_partitions=[TopicPartitions(topic=topic, partitions=[partition])], timeout_ms=timeout_ms
+        )
+        for result in self._call(controller, request).replica_election_results:
+            for each in result.partition_result:
+                if each.error_code not in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED):
+                    raise KafkaError(
+                        ErrorCode(each.error_code),
+                        f"electing {broker_id} for {topic}-{partition}: {each.error_message}",
+                    )
+        self.await_leader(topic, partition, broker_id)
+
     # -- failures --
 
     def kill(self, broker_id: int) -> None:
@@ -389,18 +443,25 @@ class Cluster:
 
     def _leaders_seen_by(self, broker: ClusterBroker, topic: str) -> dict[int, int]:
         """The leaders of the partitions that have one."""
-        from ..protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-
-        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-        (found,) = self._call(broker, request).topics
-        return {each.partition_index: each.leader_id for each in found.partitions if each.leader_id >= 0}
+        partitions = self._partitions_seen_by(broker, topic)
+        return {each.partition_index: each.leader_id for each in partitions if each.leader_id >= 0}
 
     def _isr_seen_by(self, broker: ClusterBroker, topic: str, partition: int) -> set[int]:
+        partitions = self._partitions_seen_by(broker, topic)
+        return {id for each in partitions if each.partition_index == partition for id in each.isr_nodes}
+
+    def _replicas(self, topic: str, partition: int) -> list[int]:
+        """The brokers that have, or will have, the records; as the controller sees it. The first one is preferred."""
+        partitions = self._partitions_seen_by(self._responding()[0], topic)
+        return [id for each in partitions if each.partition_index == partition for id in each.replica_nodes]
+
+    def _partitions_seen_by(self, broker: ClusterBroker, topic: str) -> list[MetadataResponsePartition]:
         from ..protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
         (found,) = self._call(broker, request).topics
-        return {id for each in found.partitions if each.partition_index == partition for id in each.isr_nodes}
+        partitions: list[MetadataResponsePartition] = found.partitions
+        return partitions
 
     def _has_no_topics(self, broker: ClusterBroker) -> bool:
         from ..protocol.messages.metadata import MetadataRequest

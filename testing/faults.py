@@ -17,6 +17,8 @@ are affected, until the fault is removed.
 A fault exists until :meth:`Fault.remove`, the end of its ``with`` block, :meth:`Faults.clear`, or the end of the
 server.
 A request is affected by the oldest fault that chooses it.
+
+The brokers of a `Cluster` have faults, too. `Cluster.move_leader` really moves the leader of a partition.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 - SaslHandshake, SaslAuthenticate (17, 36): ILLEGAL_SASL_STATE on a listener without SASL, and after authentication.
 - DescribeAcls, CreateAcls, DeleteAcls (29 to 31): see `metadata.acls`; SECURITY_DISABLED without an authorizer.
-- DescribeClientQuotas (48): no quota is set.
+- DescribeClientQuotas, AlterClientQuotas (48, 49): see `metadata.client_quotas`.
 - DescribeUserScramCredentials, AlterUserScramCredentials (50, 51): see `metadata.scram_descriptions` and
   `metadata.scram_credentials`.
 """
@@ -12,8 +12,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...metadata.acls import describe_acls_in_steps, has_unknown_code
+from ...metadata.client_quotas import describe_client_quotas
 from ...metadata.scram_descriptions import describe_user_scram_credentials
 from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    ResponseEntryData,
+)
 from ...protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -34,9 +40,6 @@ if TYPE_CHECKING:
     from ..broker import Broker
     from ..concurrency.slices import Sliced
     from ..context import RequestContext
-
-# How a component of a quota filter matches: an exact name, the default, or any name.
-_MATCH_EXACT, _MATCH_DEFAULT, _MATCH_SPECIFIED = 0, 1, 2
 
 _NO_AUTHORIZER = "No Authorizer is configured."
 _UNKNOWN_CODE = "an ACL or a filter of its request has the code 0 (unknown)"
@@ -126,28 +129,9 @@ def failed_delete_acls(request: DeleteAclsRequest, error: KafkaError) -> DeleteA
 
 def handle_describe_client_quotas(
     broker: Broker, context: RequestContext, request: DescribeClientQuotasRequest
-) -> DescribeClientQuotasResponse:
-    """Return no quotas, because none can be set yet. The request must still be valid."""
-    entity_types: set[str] = set()
-    for component in request.components:
-        entity_type = component.entity_type
-        if not entity_type:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "An entity type is empty.")
-        if entity_type in entity_types:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate entity type {entity_type}.")
-        entity_types.add(entity_type)
-        if component.match_type not in (_MATCH_EXACT, _MATCH_DEFAULT, _MATCH_SPECIFIED):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown match type {component.match_type}.")
-        if (component.match is not None) != (component.match_type == _MATCH_EXACT):
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, "A match must be set for the exact match type, and only for it."
-            )
-    custom = entity_types - {"user", "client-id", "ip"}
-    if custom:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Custom entity type {min(custom)} is not supported.")
-    if "ip" in entity_types and len(entity_types) > 1:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "An ip entity cannot be combined with user or client-id.")
-    return DescribeClientQuotasResponse(entries=[])
+) -> Sliced[DescribeClientQuotasResponse]:
+    """The quotas that match a filter."""
+    return describe_client_quotas(broker.metadata.image, request)
 
 
 def failed_describe_client_quotas(
@@ -155,6 +139,23 @@ def failed_describe_client_quotas(
 ) -> DescribeClientQuotasResponse:
     """The error, without entries."""
     return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
+
+
+def handle_alter_client_quotas(
+    broker: Broker, context: RequestContext, request: AlterClientQuotasRequest
+) -> Sliced[AlterClientQuotasResponse]:
+    """Set and remove quotas (KIP-546)."""
+    return broker.controller.request(request, context.api_version, context.origin())
+
+
+def failed_alter_client_quotas(request: AlterClientQuotasRequest, error: KafkaError) -> AlterClientQuotasResponse:
+    """The same error for every entry."""
+    return AlterClientQuotasResponse(
+        entries=[
+            ResponseEntryData(error_code=error.code, error_message=error.message, entity=entry.entity)
+            for entry in request.entries
+        ]
+    )
 
 
 def handle_describe_user_scram_credentials(

@@ -44,6 +44,8 @@ def handle_create_topics(
     broker: Broker, context: RequestContext, request: CreateTopicsRequest
 ) -> Sliced[CreateTopicsResponse]:
     """Create topics, or only check whether they could be created."""
+    if broker.mutation_quotas is not None:
+        broker.mutation_quotas.limit_mutations(context, request)
     deadline_ms = broker.timers.now_ms() + request.timeout_ms
     return broker.controller.request(request, context.api_version, context.origin(deadline_ms))
 
@@ -62,6 +64,8 @@ def handle_delete_topics(
     broker: Broker, context: RequestContext, request: DeleteTopicsRequest
 ) -> Sliced[DeleteTopicsResponse]:
     """Delete topics, some at a time. Below version 6, the request has only names."""
+    if broker.mutation_quotas is not None:
+        broker.mutation_quotas.limit_mutations(context, request)
     topics = request.topics
     if context.api_version < _BY_NAME_OR_ID:
         topics = [DeleteTopicState(name=name) for name in request.topic_names]
@@ -110,6 +114,8 @@ def handle_create_partitions(
     broker: Broker, context: RequestContext, request: CreatePartitionsRequest
 ) -> Sliced[CreatePartitionsResponse]:
     """Add partitions to topics."""
+    if broker.mutation_quotas is not None:
+        broker.mutation_quotas.limit_mutations(context, request)
     deadline_ms = broker.timers.now_ms() + request.timeout_ms
     return broker.controller.request(request, context.api_version, context.origin(deadline_ms))
 

@@ -36,7 +36,9 @@ import socket
 import struct
 import sys
 import termios
+import weakref
 from collections import deque
+from functools import partial
 from mmap import mmap
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -92,9 +94,10 @@ TURN: Final = 4  # received requests wait for the connection's turn
 WORK: Final = 8  # a request is served in slices, and the next ones wait
 FULL: Final = 16  # the number or the size of the pending requests has reached its limit
 MEMORY: Final = 32  # the request that is being received waits for memory
+MUTED: Final = 64  # the client has exceeded a quota
 # These reasons may last long, and the peer could disconnect meanwhile. The other reasons need no watch: work in slices
 # runs to its end in any case, a turn comes soon, and a write notices that the peer has disconnected.
-_LONG: Final = FULL | MEMORY
+_LONG: Final = FULL | MEMORY | MUTED
 
 
 class Host(Protocol):
@@ -137,6 +140,7 @@ class Connection:
         "_kept",
         "_last_active",
         "_max_request_bytes",
+        "_muted_until",
         "_reading",
         "_receives_later",
         "_rest",
@@ -203,6 +207,7 @@ class Connection:
         self._waits_for = 0  # why reading is paused: `PEER` and the bits after it
         self._reading = False  # the loop calls `_on_readable` when data arrives
         self._receives_later = False  # pending bytes of the transport are received in a later turn
+        self._muted_until = 0.0  # by the loop's clock
         self._watching = False  # for a hang-up of the peer, while reading is paused
         self._kept = 0  # bytes of _rest that are counted in `unserved`
         self._unread = 0  # bytes of responses that are counted in `unread_responses`
@@ -785,6 +790,26 @@ class Connection:
         self.produce_fast_path = None
         self.fetch_fast_path = None
 
+    def mute(self, milliseconds: int) -> None:
+        """Serve no more requests for this time: the client has exceeded a quota."""
+        if milliseconds <= 0 or self.closed or self.closing:
+            return
+        self._wait_for(MUTED)
+        until = self._host.loop.time() + milliseconds / 1000
+        self._muted_until = max(self._muted_until, until)
+        # The timer must not keep a closed connection in memory.
+        self._host.timers.call_after(milliseconds, partial(_unmute, weakref.ref(self)))
+
+    def unmute(self) -> None:
+        """The time of `mute` may be over."""
+        if self._waits_for & MUTED and not self.closed:
+            missing_s = self._muted_until - self._host.loop.time()
+            if missing_s > 0:  # it was muted again meanwhile, or the timer was early
+                self._host.timers.call_after(missing_s * 1000, partial(_unmute, weakref.ref(self)))
+                return
+            self._last_active = self._host.loop.time()
+            self._wait_no_more_for(MUTED)
+
     def stop_reading(self) -> None:
         """Accept no more requests, and close when the responses of the accepted ones have been sent."""
         self.closing = True
@@ -852,6 +877,12 @@ class Connection:
         if self.client_software:
             origin += f", {self.client_software}"
         self._host.peer_log.log(level, self.peer_host, reason, f"{what} ({origin}): {reason}")
+
+
+def _unmute(reference: weakref.ref[Connection]) -> None:
+    connection = reference()
+    if connection is not None:
+        connection.unmute()
 
 
 class _Done:

@@ -20,6 +20,7 @@ from ..concurrency.event_loop import hang_ups_of, readiness_of, turns_of
 from ..concurrency.timers import TimerWheel
 from .authentication import ANONYMOUS, Authentication
 from .connection import Connection
+from .connection_limits import ConnectionLimits, Limits
 from .frames import FrameHandler
 from .memory import MemoryBudget
 from .peer_log import PeerLog
@@ -75,6 +76,7 @@ class Listener:
         self._sock = sock
         self.name = name
         self.security = security
+        self._waits = False  # until another connection is closed
         address = sock.getsockname()
         self.host = str(address[0])
         self.port = int(address[1])
@@ -90,7 +92,18 @@ class Listener:
             self._sock.close()
 
     def _on_acceptable(self) -> None:
+        counts = self._network.counts
+        now_ms = int(self._network.loop.time() * 1000)
         for _ in range(ACCEPTS_PER_EVENT):
+            if counts.is_full(self.name):
+                self._waits = True
+                self._network.loop.remove_reader(self._sock.fileno())
+                return
+            wait_ms = counts.wait_ms(self.name, now_ms)
+            if wait_ms > 0:
+                self._network.loop.remove_reader(self._sock.fileno())
+                self._network.timers.call_after(wait_ms, self._accept_again)
+                return
             try:
                 sock, _address = self._sock.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -107,7 +120,14 @@ class Listener:
                 self._network.loop.remove_reader(self._sock.fileno())
                 self._network.timers.call_after(ACCEPT_PAUSE_MS, self._accept_again)
                 return
+            counts.accepted(self.name, now_ms)
             self._network.connected(sock, self)
+
+    def accept_waiting(self) -> None:
+        """There may be room for connections that wait because of a limit."""
+        if self._waits and not self._network.counts.is_full(self.name):
+            self._waits = False
+            self._accept_again()
 
     def _accept_again(self) -> None:
         if self._sock.fileno() >= 0:
@@ -150,6 +170,7 @@ class Network:
         self.peer_log = PeerLog(logging.getLogger(Connection.__module__), timers, loop.time)
         self.listeners: list[Listener] = []
         self.connections: dict[Connection, None] = {}  # a set in the order of arrival
+        self.counts = ConnectionLimits()
         self._backlog = backlog
         self._send_buffer_bytes = send_buffer_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
@@ -190,7 +211,16 @@ class Network:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             if self._send_buffer_bytes > 0:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
-            if sock.getpeername()[0] == sock.getsockname()[0]:
+            address = str(sock.getpeername()[0])
+            limit = self.counts.limit_of(address)
+            if limit is not None:
+                sock.close()
+                line = (
+                    f"Closing a connection from {address} ({listener.name}): it has {limit} ('max.connections.per.ip')"
+                )
+                self.peer_log.log(logging.WARNING, address, "too many connections", line)
+                return
+            if address == sock.getsockname()[0]:
                 _set_tcp_option(sock, "TCP_CONGESTION", LOCAL_CONGESTION_CONTROL)
             _bound_unsent(sock, len(self.connections) + 1)
             transport, authentication = listener.security.accept(sock)
@@ -204,15 +234,28 @@ class Network:
             check = partial(_check_authenticated, weakref.ref(connection), self._authentication_timeout_ms)
             self.timers.call_after(self._authentication_timeout_ms, check)
         self.connections[connection] = None
+        self.counts.opened(connection.listener_name, connection.peer_host)
 
     def forget_fast_paths(self) -> None:
         """The next request of each connection takes the slow path: what earlier requests were allowed has changed."""
         for connection in self.connections:
             connection.forget_fast_paths()
 
+    def set_limits(self, limits: Limits) -> None:
+        """Apply other limits on the number of connections."""
+        self.counts.apply(limits)
+        self._accept_waiting()
+
+    def _accept_waiting(self) -> None:
+        for listener in self.listeners:
+            listener.accept_waiting()
+
     def connection_closed(self, connection: Connection) -> None:
         """Remove a closed connection. Called by the connection."""
-        self.connections.pop(connection, None)
+        if connection in self.connections:
+            del self.connections[connection]
+            self.counts.closed(connection.listener_name, connection.peer_host)
+            self._accept_waiting()
         if not self.connections and self._drained is not None:
             self._drained.set()
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from collections.abc import Callable, Iterable
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING
 
 from ...config.broker_config import BrokerConfig, Listener
+from ...config.connection_overrides import parse_overrides
 from ...config.definition import ConfigError
 from ...log.files import FileSystem, RealFileSystem
+from ...security.quotas import Window
 from ..concurrency.background import Background
 from ..concurrency.clock import Clock, wall_clock
 from ..concurrency.event_loop import turns_of
 from ..concurrency.timers import TimerWheel
+from ..network.connection_limits import Limits
 from ..network.listeners import PLAINTEXT, Network
 from ..storage.opening import StorageError
 
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
         def abandon(self) -> None: ...
 
     _Storage = TypeVar("_Storage")
+
+logger = logging.getLogger(__name__)
 
 # How long a shutdown waits for peers that do not read their responses, and for waiting fetches.
 CLOSE_GRACE_SECONDS = 0.5
@@ -101,7 +107,7 @@ class NodeServer:
         config = self.config
         assert self._timers is not None
         assert self._background is not None
-        return Network(
+        network = Network(
             loop,
             self._timers,
             handler,
@@ -114,6 +120,8 @@ class NodeServer:
             receive_buffer_bytes=self._chosen("socket.receive.buffer.bytes"),
             authentication_timeout_ms=config.int("moldau.authentication.timeout.ms"),
         )
+        limit_connections(network, config)
+        return network
 
     def _chosen(self, name: str) -> int:
         """A socket setting if it is set explicitly, otherwise -1 for the kernel's default.
@@ -197,3 +205,29 @@ def advertised_address(config: BrokerConfig, configured: Listener, bound: BoundL
     address = config.advertised_listeners.get(configured.name, configured)
     host = address.host if address.host not in ("", "0.0.0.0", "::") else os.uname().nodename
     return host, address.port or bound.port
+
+
+def limit_connections(network: Network, config: BrokerConfig) -> None:
+    """Apply the settings that limit the number of connections. An invalid dynamic setting changes nothing."""
+    own: dict[str, dict[str, int]] = {"max.connections": {}, "max.connection.creation.rate": {}}
+    try:
+        for listener in config.listeners:
+            settings = config.for_listener(listener.name)
+            for name, values in own.items():
+                if settings.is_own(name):
+                    values[listener.name] = settings.int(name)
+        of_addresses = parse_overrides(config.str("max.connections.per.ip.overrides"))
+    except ConfigError as error:
+        logger.warning("%s", error)
+        return
+    network.set_limits(
+        Limits(
+            config.int("max.connections"),
+            own["max.connections"],
+            config.int("max.connections.per.ip"),
+            of_addresses,
+            config.int("max.connection.creation.rate"),
+            own["max.connection.creation.rate"],
+            Window(config.int("quota.window.num"), 1000 * config.int("quota.window.size.seconds")),
+        )
+    )

@@ -20,13 +20,15 @@ from ..broker import Broker
 from ..requests.dispatch import Dispatcher
 from ..requests.load_ahead import LoadAhead, modules_of_requests
 from ..storage.opening import Storage, StorageError, open_storage
-from .node_server import CLOSE_GRACE_SECONDS, NodeServer, StartError, advertised_address
+from .node_server import CLOSE_GRACE_SECONDS, NodeServer, StartError, advertised_address, limit_connections
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from ...metadata.image import MetadataDelta, MetadataImage
     from ..cluster.membership import Membership
     from ..network.links import Links
+    from ..network.listeners import Network
     from .controller_listener import ControllerListener
 
 __all__ = ["Server", "StartError"]
@@ -99,6 +101,8 @@ class Server(NodeServer):
         dispatcher.serve(self.broker)
         if self.broker.authorizer is not None:
             self.broker.authorizer.on_changed = network.forget_fast_paths
+        _watch_quotas(self.broker, dispatcher, network)
+        self.broker.on_config_changed = partial(limit_connections, network)
         if self._users is not None:
             metadata = self.broker.metadata
             self._users.image = lambda: metadata.image
@@ -236,3 +240,33 @@ class Server(NodeServer):
             name: (listener.host, listener.port or ports.get(name, 0))
             for name, listener in self.config.advertised_listeners.items()
         }
+
+
+def _watch_quotas(broker: Broker, dispatcher: Dispatcher, network: Network) -> None:
+    """Client quotas are in effect when the response to the request that sets them is sent."""
+
+    def load(image: MetadataImage) -> None:
+        if not image.client_quotas:
+            dispatcher.quotas = broker.mutation_quotas = None
+        else:
+            if dispatcher.quotas is None:
+                from ...security.quotas import Window  # few servers have quotas
+                from ..requests.client_quotas import ClientQuotas
+
+                window = Window(
+                    broker.config.int("quota.window.num"), 1000 * broker.config.int("quota.window.size.seconds")
+                )
+                burst_s = broker.config.int("controller.quota.window.num") * broker.config.int(
+                    "controller.quota.window.size.seconds"
+                )
+                dispatcher.quotas = broker.mutation_quotas = ClientQuotas(broker, window, burst_s)
+            dispatcher.quotas.load(image)
+        network.forget_fast_paths()
+
+    def apply(delta: MetadataDelta, image: MetadataImage) -> None:
+        if delta.before.client_quotas is not delta.after.client_quotas:
+            load(image)
+
+    broker.metadata.subscribe(apply)
+    if broker.metadata.image.client_quotas:
+        load(broker.metadata.image)

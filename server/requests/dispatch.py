@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from ..context import RequestContext
     from ..network.connection import Connection
     from ..network.frames import Frame, Part
+    from .client_quotas import ClientQuotas
 
 logger = logging.getLogger(__name__)
 
@@ -223,6 +224,8 @@ class Dispatcher:
         self._new_produce_fast_path: Callable[[], ProduceFastPath]  # of a connection
         self._new_fetch_fast_path: Callable[[], FetchFastPath] | None = None
         self._authorizer: Authorizer | None = None
+        self.quotas: ClientQuotas | None = None
+        """The quotas of clients, if there are any."""
         self._authorized: Callable[..., Sliced[Any]]  # if there is an authorizer
         self._waiting_apis: set[str] = set()  # those whose wait was logged
 
@@ -281,6 +284,8 @@ class Dispatcher:
             connection.close(f"{route.api.key.name} v{route.version} cannot be decoded: {error}")
             return None
         context = ServedRequest(connection, route, correlation_id, client_id, request)
+        if self.quotas is not None:
+            self.quotas.meter(context, len(frame))
         answer = self._call(context, route, request)
         if type(answer) is GeneratorType:
             answer, waits_for = self._first_steps(context, route, answer)
@@ -295,7 +300,7 @@ class Dispatcher:
         parts = route.encode_or_fail(context, answer)
         if route.repeats and parts is not None:
             self._learn(context, route, frame, answer)
-        elif route.has_file_ranges and parts is not None and self._still_allowed(context):
+        elif route.has_file_ranges and parts is not None and self._may_repeat(context):
             fast_path = connection.fetch_fast_path
             if fast_path is None and self._new_fetch_fast_path is not None:
                 fast_path = connection.fetch_fast_path = self._new_fetch_fast_path()
@@ -337,12 +342,15 @@ class Dispatcher:
             return route.fault(context), 0
         return steps, 0
 
-    def _still_allowed(self, context: ServedRequest) -> bool:
-        """False if a part of the request was refused, or if ACLs have changed since it was allowed."""
+    def _may_repeat(self, context: ServedRequest) -> bool:
+        """Whether later requests like this one may be served by a fast path. Not if a part of the request was refused,
+        if ACLs have changed since it was allowed, or if a quota applies."""
+        if self.quotas is not None and self.quotas.limits(context):
+            return False
         return self._authorizer is None or context.acl_epoch == self._authorizer.epoch
 
     def _learn(self, context: ServedRequest, route: Route, frame: Frame, answer: Any) -> None:
-        if not self._still_allowed(context):
+        if not self._may_repeat(context):
             return
         fast_path = context.connection.produce_fast_path
         if fast_path is None:
@@ -401,6 +409,8 @@ class Dispatcher:
             return
         context.read(route, client_id, request)
         context.is_long = elements > FEW_ELEMENTS and not (route.repeats or route.has_file_ranges)
+        if self.quotas is not None:
+            self.quotas.meter(context, len(frame))
         answer = self._call(context, route, request)
         if not route.repeats:
             frame = b""  # the decoded request does not refer to it

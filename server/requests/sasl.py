@@ -11,7 +11,7 @@ Any other frame closes the connection. No other request is decoded before the cl
 
 - A failed authentication is answered, and the connection closed, after a delay. Nothing is read from it meanwhile.
 - If the session has a lifetime, the client must authenticate again before its end, as the same principal, with the same
-  mechanism, and at most once a second. After its end, any other request closes the connection.
+  mechanism, and not again within a second. After its end, any other request closes the connection.
 - Tokens and passwords are never logged.
 """
 
@@ -105,7 +105,7 @@ class SaslAuthentication:
         self._mechanism = ""
         self._exchange: SaslExchange | None = None
         self._ends_at_ms: int | None = None  # the session, on the clock of the timers
-        self._authenticated_at_ms = 0
+        self._authenticated_again_at_ms: int | None = None  # when the latest one of these began
         self.passed = False  # the last frame was passed on to the dispatcher
         self._is_authenticated = False
         self.principal = inner.principal
@@ -223,9 +223,8 @@ class SaslAuthentication:
         self.max_request_bytes = None
         lifetime_ms = self._lifetime_ms()
         connection.authenticated(keep_gate=lifetime_ms > 0)
-        self._authenticated_at_ms = self._timers.now_ms()
         if lifetime_ms:
-            self._ends_at_ms = self._authenticated_at_ms + lifetime_ms
+            self._ends_at_ms = self._timers.now_ms() + lifetime_ms
             # The timer must not keep a closed connection in memory.
             reference = weakref.ref(connection)
             self._timers.call_after(lifetime_ms, lambda: self._session_ended(reference()))
@@ -249,11 +248,13 @@ class SaslAuthentication:
         return connection.dispatch(frame)
 
     def _handshake_again(self, connection: Connection, version: int, frame: Frame) -> InFlight | list[Part] | None:
-        if self._timers.now_ms() - self._authenticated_at_ms < _MIN_REAUTHENTICATION_INTERVAL_MS:
+        now_ms, previous_ms = self._timers.now_ms(), self._authenticated_again_at_ms
+        if previous_ms is not None and now_ms - previous_ms < _MIN_REAUTHENTICATION_INTERVAL_MS:
             return _encode(SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE), version, frame)
         request = _decode(SaslHandshakeRequest, version, frame)
         if request.mechanism not in self._security.mechanisms:
             return self._refuse(connection, "a SaslHandshake with a mechanism that is not enabled")
+        self._authenticated_again_at_ms = now_ms
         connection.forget_fast_paths()  # until it is authenticated again, requests are refused
         if request.mechanism == self._mechanism:
             self._begin(request.mechanism, version)

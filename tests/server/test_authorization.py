@@ -15,6 +15,7 @@ from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
     alter_replica_log_dirs,
@@ -409,6 +410,16 @@ CASES: list[tuple[Any, int, int, list[tuple[Can, On]]]] = [
             ],
         ),
         0, TOPIC_AUTH, [(Can.DELETE, On.GROUP), (Can.READ, On.TOPIC)],
+    ),
+    (
+        alter_client_quotas.AlterClientQuotasRequest(
+            entries=[
+                alter_client_quotas.EntryData(
+                    entity=[alter_client_quotas.EntityData(entity_type="user", entity_name="x")]
+                )
+            ]
+        ),
+        1, CLUSTER_AUTH, [(Can.ALTER_CONFIGS, On.CLUSTER)],
     ),
     (describe_client_quotas.DescribeClientQuotasRequest(), 1, CLUSTER_AUTH, [(Can.DESCRIBE_CONFIGS, On.CLUSTER)]),
     (

@@ -12,10 +12,13 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from moldau.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.testing import Broker, jvm
+from moldau.testing.builders import batch, produce_request
 from moldau.testing.joined_brokers import format_directory
 from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
@@ -289,3 +292,18 @@ def test_both_brokers_replicate_each_others_partitions(
     wait_until(lambda: state_of(there, topic) == (follower, {BROKER, MOLDAU}))
     assert produce(there, topic, b"after") == [51]
     assert log_of(apache.data_dir, topic) == log_of(moldau_directory, topic)
+
+
+def test_a_quota_is_set_through_a_broker_and_in_effect(moldau: Broker) -> None:
+    address = moldau.bootstrap_servers
+    topic = create(address, MOLDAU)
+    entry = EntryData(
+        entity=[EntityData(entity_type="client-id", entity_name="limited")],
+        ops=[OpData(key="producer_byte_rate", value=10_000)],
+    )
+    with WireClient(address) as wire:
+        assert [each.error_code for each in wire.call(AlterClientQuotasRequest(entries=[entry])).entries] == [0]
+        wait_until(lambda: wire.call(DescribeClientQuotasRequest(components=[])).entries)
+    with WireClient(address, client_id="limited") as wire:
+        response = wire.call(produce_request(topic, batch(bytes(200_000))), 9)
+    assert response.throttle_time_ms > 0

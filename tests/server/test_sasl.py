@@ -391,11 +391,12 @@ def test_a_client_authenticates_again(session: tuple[Sasl, Clock]) -> None:
     with sasl.wire() as wire:
         handshake(wire)
         authenticate(wire)
-        for _ in range(3):
+        for attempt in range(3):
             assert produce(wire, "t", batch(b"x")).error_code == 0
-            assert handshake(wire).error_code == ErrorCode.ILLEGAL_SASL_STATE  # within a second
-            clock.ahead_ms += 3_599_000
-            assert produce(wire, "t", batch(b"x")).error_code == 0
+            if attempt:  # the first time, there is no lower limit
+                assert handshake(wire).error_code == ErrorCode.ILLEGAL_SASL_STATE  # within a second
+                clock.ahead_ms += 3_599_000
+                assert produce(wire, "t", batch(b"x")).error_code == 0
             assert handshake(wire).error_code == 0
             assert authenticate(wire).session_lifetime_ms == 3_600_000
 

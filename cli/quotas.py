@@ -1,0 +1,127 @@
+"""``moldau quotas``: list, set and remove client quotas."""
+
+import sys
+from typing import Final
+
+import click
+
+from ..protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
+from ..protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
+from ..security.quotas import CLIENT_ID, CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, USER
+from .client import bootstrap_option
+from .cluster import cluster, error_name
+from .failure import Failure
+from .output import print_json, print_table
+from .suggestions import CommandGroup
+
+_KEYS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE)
+_DEFAULT: Final = "*"
+
+_user_option = click.option("--user", metavar="NAME", help="The user, without User:. * means all others.")
+_client_option = click.option("--client-id", metavar="ID", help="The client id. * means all others.")
+_key_argument = click.argument("key", type=click.Choice(_KEYS))
+
+
+@click.group("quotas", cls=CommandGroup, short_help="List, set and remove client quotas.")
+def command() -> None:
+    """List, set and remove client quotas: the bytes per second of producers and consumers, and the partitions per
+    second that are created and deleted.
+
+    A quota belongs to a user, a client id, or both. The most specific one applies. A client that exceeds its quota is
+    delayed, not refused.
+
+    \b
+    Examples:
+      moldau quotas list
+      moldau quotas set producer_byte_rate 1000000 --user alice
+      moldau quotas set consumer_byte_rate 500000 --user '*' --client-id reports
+      moldau quotas remove producer_byte_rate --user alice
+    """
+
+
+@command.command("list", short_help="List all quotas.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@bootstrap_option
+def list_quotas(as_json: bool, bootstrap_server: str) -> None:
+    """List the quotas of all users, client ids and addresses.
+
+    \b
+    Examples:
+      moldau quotas list --json
+    """
+    with cluster(bootstrap_server) as servers:
+        response = servers.ask(DescribeClientQuotasRequest(components=[]))
+    if response.error_code:
+        raise Failure(_explain("cannot list quotas", response.error_code, response.error_message))
+    rows = sorted(
+        (" ".join(f"{part.entity_type}={_name(part.entity_name)}" for part in entry.entity), value.key, value.value)
+        for entry in response.entries or ()
+        for value in entry.values
+    )
+    if as_json:
+        print_json([dict(zip(("entity", "key", "value"), row, strict=True)) for row in rows])
+    elif rows:
+        print_table(("entity", "key", "value"), [(entity, key, f"{value:.15g}") for entity, key, value in rows])
+    else:
+        print("No quotas. Set one with `moldau quotas set`.", file=sys.stderr)
+
+
+@command.command("set", short_help="Set a quota.")
+@_key_argument
+@click.argument("value", type=click.IntRange(1))
+@_user_option
+@_client_option
+@bootstrap_option
+def set_quota(key: str, value: int, user: str | None, client_id: str | None, bootstrap_server: str) -> None:
+    """Set a quota of a user, a client id, or a client id of a user, in bytes or partitions per second.
+
+    \b
+    Examples:
+      moldau quotas set producer_byte_rate 1000000 --user alice
+    """
+    _alter(user, client_id, OpData(key=key, value=float(value), remove=False), "cannot set the quota", bootstrap_server)
+    print(f"Set {key} of {_title(user, client_id)} to {value}.")
+
+
+@command.command("remove", short_help="Remove a quota.")
+@_key_argument
+@_user_option
+@_client_option
+@bootstrap_option
+def remove_quota(key: str, user: str | None, client_id: str | None, bootstrap_server: str) -> None:
+    """Remove a quota. It succeeds if there is none.
+
+    \b
+    Examples:
+      moldau quotas remove producer_byte_rate --user alice
+    """
+    _alter(user, client_id, OpData(key=key, remove=True), "cannot remove the quota", bootstrap_server)
+    print(f"Removed {key} of {_title(user, client_id)}.")
+
+
+def _alter(user: str | None, client_id: str | None, operation: OpData, failed: str, bootstrap_server: str) -> None:
+    entity = [
+        EntityData(entity_type=kind, entity_name=None if name == _DEFAULT else name)
+        for kind, name in ((USER, user), (CLIENT_ID, client_id))
+        if name is not None
+    ]
+    if not entity:
+        raise click.UsageError("give --user, --client-id, or both")
+    request = AlterClientQuotasRequest(entries=[EntryData(entity=entity, ops=[operation])])
+    with cluster(bootstrap_server) as servers:
+        (result,) = servers.ask(request).entries
+    if result.error_code:
+        raise Failure(_explain(failed, result.error_code, result.error_message))
+
+
+def _title(user: str | None, client_id: str | None) -> str:
+    parts = ((USER, user), (CLIENT_ID, client_id))
+    return ", ".join(f"{kind} {name}" for kind, name in parts if name is not None)
+
+
+def _name(name: str | None) -> str:
+    return _DEFAULT if name is None else name
+
+
+def _explain(what: str, code: int, message: str | None) -> str:
+    return f"{what}: {message or 'the server refused'} ({error_name(code)})"

@@ -1,0 +1,107 @@
+"""Limits on connections: of a broker, of a listener, and of an address; and on new connections per second.
+
+- If a broker or a listener has its maximum (`max.connections`), new connections wait in the kernel's queue until
+  another one is closed.
+- A connection above the limit of its address (`max.connections.per.ip`) is accepted and closed.
+- If there are too many new connections per second (`max.connection.creation.rate`), further ones wait for at most a
+  second. After idleness, a burst of ten seconds passes.
+
+A limit that is lowered closes no connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from ...security.quotas import Rate, Window
+
+UNLIMITED: Final = 2**31 - 1
+_MAX_WAIT_MS: Final = 1000
+_NONE: Final[Mapping[str, int]] = {}
+
+
+class Limits(NamedTuple):
+    """The limits in effect."""
+
+    connections: int = UNLIMITED
+    of_listeners: Mapping[str, int] = _NONE
+    """By name, of the listeners that have a limit of their own."""
+    per_address: int = UNLIMITED
+    of_addresses: Mapping[str, int] = _NONE
+    """The addresses that have another limit."""
+    rate: int = UNLIMITED
+    """New connections per second."""
+    rates_of_listeners: Mapping[str, int] = _NONE
+    """By name, of the listeners that have a rate of their own."""
+    window: Window = Window(11, 1000)
+    """How rates are measured."""
+
+
+class ConnectionLimits:
+    """The limits, and the numbers of connections that they concern."""
+
+    def __init__(self) -> None:
+        self.limits = Limits()
+        self._total = 0
+        self._of_listeners: dict[str, int] = {}
+        self._of_addresses: dict[str, int] = {}
+        self._rates: dict[str, Rate] = {}  # by listener; "" is the broker's
+
+    def apply(self, limits: Limits) -> None:
+        """Other limits are in effect."""
+        self.limits = limits
+        self._rates = {name: Rate(limits.window) for name in limits.rates_of_listeners}
+        if limits.rate != UNLIMITED:
+            self._rates[""] = Rate(limits.window)
+
+    def wait_ms(self, listener: str, now_ms: int) -> int:
+        """How long the listener has to wait before it accepts a connection, because of its rate."""
+        if not self._rates:
+            return 0
+        limits = self.limits
+        waits = [0]
+        for name, limit in (("", limits.rate), (listener, limits.rates_of_listeners.get(listener, UNLIMITED))):
+            rate = self._rates.get(name)
+            if rate is not None:
+                waits.append(rate.throttle_ms(limit, now_ms) if limit else _MAX_WAIT_MS)
+        return min(_MAX_WAIT_MS, max(waits))
+
+    def accepted(self, listener: str, now_ms: int) -> None:
+        """Count a new connection, also one that will be closed."""
+        for name in ("", listener) if self._rates else ():
+            rate = self._rates.get(name)
+            if rate is not None:
+                rate.record(1, now_ms)
+
+    def is_full(self, listener: str) -> bool:
+        """Whether the listener has to wait before it accepts a connection."""
+        limits = self.limits
+        return self._total >= limits.connections or self._of_listeners.get(listener, 0) >= limits.of_listeners.get(
+            listener, UNLIMITED
+        )
+
+    def limit_of(self, address: str) -> int | None:
+        """The limit of an address that has so many connections; None if it may have another one."""
+        limits = self.limits
+        address = address.removeprefix("::ffff:")
+        limit = limits.of_addresses.get(address, limits.per_address)
+        return limit if self._of_addresses.get(address, 0) >= limit else None
+
+    def opened(self, listener: str, address: str) -> None:
+        """A connection was accepted."""
+        self._count(listener, address, 1)
+
+    def closed(self, listener: str, address: str) -> None:
+        """A connection was closed."""
+        self._count(listener, address, -1)
+
+    def _count(self, listener: str, address: str, change: int) -> None:
+        self._total += change
+        self._of_listeners[listener] = self._of_listeners.get(listener, 0) + change
+        address = address.removeprefix("::ffff:")
+        number = self._of_addresses.get(address, 0) + change
+        if number:
+            self._of_addresses[address] = number
+        else:
+            del self._of_addresses[address]

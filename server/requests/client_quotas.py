@@ -1,0 +1,218 @@
+"""The client quotas of a broker: what producers and consumers have used, and for how long their connections are muted.
+
+A request whose client has exceeded its quota is served, and its connection is muted for the throttle time: no request
+is read from it (KIP-219). The response has the throttle time. A fetch that exceeds its quota has an empty response.
+
+- Produce: the bytes of the request, when it is answered, also for refused partitions.
+- Fetch: the bytes of the records in the response. A fetch of a replica is not limited.
+- CreateTopics, DeleteTopics and CreatePartitions: the partitions that are created or deleted (KIP-599). While the quota
+  is exceeded, newer versions refuse topics with THROTTLING_QUOTA_EXCEEDED.
+
+Connections to which a quota applies have no fast paths. The quotas `request_percentage` and `connection_creation_rate`
+are kept in the metadata without effect.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator
+from copy import copy
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from ...log.descriptors import FileRange
+from ...protocol.api import ApiKey
+from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.steps import completed
+from ...protocol.uuid import ZERO_UUID
+from ...security.quotas import (
+    CONSUMER_BYTE_RATE,
+    CONTROLLER_MUTATION_RATE,
+    PRODUCER_BYTE_RATE,
+    Quota,
+    QuotaIndex,
+    Rate,
+    TokenBucket,
+    Window,
+)
+
+if TYPE_CHECKING:
+    from ...metadata.image import MetadataImage
+    from ...protocol.messages.fetch import FetchResponse
+    from ...protocol.messages.produce import ProduceResponse
+    from ..broker import Broker
+    from ..context import ServedRequest
+    from ..network.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+_MAX_RATES: Final = 10_000
+"""A client may use any number of client ids. If there are more rates, those of idle clients are forgotten first."""
+_METERED: Final = {ApiKey.PRODUCE: PRODUCER_BYTE_RATE, ApiKey.FETCH: CONSUMER_BYTE_RATE}
+_ENFORCED: Final = {*_METERED.values(), CONTROLLER_MUTATION_RATE}
+_STRICT_SINCE: Final = {ApiKey.CREATE_TOPICS: 6, ApiKey.DELETE_TOPICS: 5, ApiKey.CREATE_PARTITIONS: 3}
+"""Clients know THROTTLING_QUOTA_EXCEEDED since these versions."""
+_RESULTS: Final = {
+    ApiKey.CREATE_TOPICS: "topics",
+    ApiKey.DELETE_TOPICS: "responses",
+    ApiKey.CREATE_PARTITIONS: "results",
+}
+
+
+class ClientQuotas:
+    """See the module docstring. It belongs to the event loop."""
+
+    def __init__(self, broker: Broker, window: Window, burst_s: int) -> None:
+        """``burst_s``: after idleness, `controller_mutation_rate` of so many seconds may be used at once."""
+        self._broker = broker
+        self._window = window
+        self._burst_s = burst_s
+        self._sessions = broker.fetch_sessions
+        self._clock = broker.loop.time
+        self._index = QuotaIndex({})
+        self._buckets: dict[tuple[str, str, str], TokenBucket] = {}
+        self._rates: dict[tuple[str, str, str], Rate] = {}
+
+    def load(self, image: MetadataImage) -> None:
+        """The quotas of the metadata have changed."""
+        self._index = QuotaIndex(image.client_quotas)
+        without_effect = sorted({key for values in image.client_quotas.values() for key in values} - _ENFORCED)
+        if without_effect:
+            logger.warning("Quotas of these kinds have no effect: %s", ", ".join(without_effect))
+
+    def limits(self, context: ServedRequest) -> bool:
+        """Whether a quota applies to the request."""
+        return self._quota(context) is not None
+
+    def meter(self, context: ServedRequest, size: int) -> None:
+        """Count a request of ``size`` bytes when it is answered. Called before its handler."""
+        quota = self._quota(context)
+        if quota is None:
+            return
+        request = context.request
+        if context.route.api.key is ApiKey.PRODUCE:
+            if request.acks == 0:  # there will be no response
+                context.connection.mute(self._used(quota, size))
+            else:
+                context.amend(partial(self._produced, context.connection, quota, size))
+        elif max(request.replica_id, request.replica_state.replica_id) < 0:
+            request.max_bytes = min(request.max_bytes, int(quota.limit * self._window.largest_burst_s))
+            context.amend(partial(self._fetched, context, quota))
+
+    def _quota(self, context: ServedRequest) -> Quota | None:
+        key = _METERED.get(context.route.api.key)
+        return None if key is None else self._find(key, context)
+
+    def _find(self, key: str, context: ServedRequest) -> Quota | None:
+        if not self._index.has(key):
+            return None
+        user = context.principal.partition(":")[2]
+        return self._index.find(key, user, context.client_id)
+
+    def _produced(self, connection: Connection, quota: Quota, size: int, response: ProduceResponse) -> None:
+        response.throttle_time_ms = self._used(quota, size)
+        connection.mute(response.throttle_time_ms)
+
+    def _fetched(self, context: ServedRequest, quota: Quota, response: FetchResponse) -> None:
+        size = sum(len(data.records or b"") for topic in response.responses for data in topic.partitions)
+        throttle_ms = self._used(quota, size)
+        if throttle_ms > 0:
+            self._used(quota, -size)
+            self._empty(context, response)
+            response.throttle_time_ms = throttle_ms
+            context.connection.mute(throttle_ms)
+
+    def _empty(self, context: ServedRequest, response: FetchResponse) -> None:
+        """Send no partitions now. The session sends them with one of its next responses."""
+        session = self._sessions.get(response.session_id)
+        uses_topic_ids = context.api_version >= 13
+        for topic in response.responses:
+            name: Any = topic.topic_id if uses_topic_ids else topic.topic
+            for data in topic.partitions:
+                if isinstance(data.records, FileRange):
+                    data.records.release()
+                known = None if session is None else session.partitions.get((name, data.partition_index))
+                if known is not None:
+                    known.known_high_watermark = -1
+        response.responses = []
+        response.node_endpoints = []
+
+    def limit_mutations(self, context: ServedRequest, request: Any) -> None:
+        """See `context.MutationQuotas`."""
+        quota = self._find(CONTROLLER_MUTATION_RATE, context)
+        if quota is None or getattr(request, "validate_only", False):
+            return
+        now_ms = int(self._clock() * 1000)
+        bucket = self._bucket(quota, now_ms)
+        key = context.route.api.key
+        is_strict = context.api_version >= _STRICT_SINCE[key]
+        attribute = "topic_names" if key is ApiKey.DELETE_TOPICS and context.api_version < 6 else "topics"
+        allowed, refused = [], []
+        for topic in getattr(request, attribute):
+            if is_strict and bucket.is_exceeded(now_ms):
+                refused.append(topic)
+            else:
+                allowed.append(topic)
+                bucket.take(self._mutations(key, topic), now_ms)
+        throttle_ms = bucket.throttle_ms(now_ms)
+        results: list[Any] = []
+        if refused:
+            setattr(request, attribute, allowed)
+            part = copy(request)
+            setattr(part, attribute, refused)
+            message = "The throttling quota has been exceeded."
+            answer = context.route.failed(part, KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, message))
+            results = getattr(completed(answer) if isinstance(answer, Generator) else answer, _RESULTS[key])
+
+        def change(response: Any) -> None:
+            getattr(response, _RESULTS[key]).extend(results)
+            response.throttle_time_ms = throttle_ms
+            context.connection.mute(throttle_ms)
+
+        if throttle_ms or refused:
+            context.amend(change)
+
+    def _mutations(self, key: ApiKey, topic: Any) -> int:
+        """How many partitions are created or deleted for a topic of a request."""
+        image = self._broker.metadata.image
+        topic_id = getattr(topic, "topic_id", ZERO_UUID)
+        name = topic if isinstance(topic, str) else topic.name
+        found = image.topics_by_name.get(name or "") if topic_id == ZERO_UUID else image.topics_by_id.get(topic_id)
+        existing = 0 if found is None else len(found.partitions)
+        if key is ApiKey.DELETE_TOPICS:
+            return existing
+        if key is ApiKey.CREATE_PARTITIONS:
+            return max(0, topic.count - existing) if existing else 0
+        if existing:
+            return 0  # it will be rejected
+        if topic.assignments:
+            return len(topic.assignments)
+        return topic.num_partitions if topic.num_partitions > 0 else self._broker.config.int("num.partitions")
+
+    def _bucket(self, quota: Quota, now_ms: int) -> TokenBucket:
+        bucket = self._buckets.get(quota.counter)
+        burst = quota.limit * self._burst_s
+        if bucket is None:
+            if len(self._buckets) >= _MAX_RATES:
+                self._buckets = {each: found for each, found in self._buckets.items() if not found.is_full(now_ms)}
+                while len(self._buckets) >= _MAX_RATES:
+                    del self._buckets[next(iter(self._buckets))]
+            bucket = self._buckets[quota.counter] = TokenBucket(quota.limit, burst, now_ms)
+        bucket.change_rate(quota.limit, burst, now_ms)
+        return bucket
+
+    def _used(self, quota: Quota, amount: int) -> int:
+        """Count an amount. Returns the throttle time in milliseconds."""
+        now_ms = int(self._clock() * 1000)
+        rate = self._rates.get(quota.counter)
+        if rate is None:
+            if len(self._rates) >= _MAX_RATES:
+                self._forget_idle(now_ms)
+            rate = self._rates[quota.counter] = Rate(self._window)
+        rate.record(amount, now_ms)
+        return rate.throttle_ms(quota.limit, now_ms)
+
+    def _forget_idle(self, now_ms: int) -> None:
+        self._rates = {counter: rate for counter, rate in self._rates.items() if not rate.is_idle(now_ms)}
+        while len(self._rates) >= _MAX_RATES:
+            del self._rates[next(iter(self._rates))]

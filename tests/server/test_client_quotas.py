@@ -1,0 +1,234 @@
+"""Client quotas: requests that change and describe them, and producers and consumers that exceed them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
+from moldau.protocol.messages.api_versions import ApiVersionsRequest
+from moldau.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from moldau.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
+from moldau.server.network.connection import MUTED
+from moldau.testing.builders import batch, fetch_request, produce_request, values
+from moldau.testing.wire import WireClient
+
+from .conftest import RunningServer
+
+PRODUCED, CONSUMED = "producer_byte_rate", "consumer_byte_rate"
+LARGE = batch(bytes(50_000))
+
+
+def alter(server: RunningServer, entity: Mapping[str, str | None], **changes: float | None) -> None:
+    parts = [EntityData(entity_type=kind.replace("_", "-"), entity_name=name) for kind, name in entity.items()]
+    ops = [OpData(key=key, value=value or 0.0, remove=value is None) for key, value in changes.items()]
+    with server.wire() as wire:
+        (result,) = wire.call(AlterClientQuotasRequest(entries=[EntryData(entity=parts, ops=ops)]), 1).entries
+    assert result.error_code == 0, result
+
+
+def described(server: RunningServer) -> Any:
+    with server.wire() as wire:
+        response = wire.call(DescribeClientQuotasRequest(components=[]), 1)
+    return {
+        tuple((part.entity_type, part.entity_name) for part in entry.entity): {
+            value.key: value.value for value in entry.values
+        }
+        for entry in response.entries
+    }
+
+
+def produce(wire: WireClient, records: bytes = LARGE, *, acks: int = 1) -> int:
+    """The throttle time of the response."""
+    response = wire.call(produce_request("t", records, acks=acks), 9)
+    assert response.responses[0].partition_responses[0].error_code == 0
+    return int(response.throttle_time_ms)
+
+
+def fetch(wire: WireClient, offset: int, *, session: tuple[int, int] = (0, -1), **options: int) -> Any:
+    """``session``: its id and its epoch."""
+    request = fetch_request("t", offset, partition_max_bytes=60_000, **options)
+    request.session_id, request.session_epoch = session
+    return wire.call(request, 11)
+
+
+def muted(server: RunningServer) -> int:
+    """The number of muted connections."""
+    return int(server.call(lambda: _muted(server)))
+
+
+def _muted(server: RunningServer) -> int:
+    return sum(bool(each._waits_for & MUTED) for each in server.network.connections)
+
+
+def unmute(server: RunningServer) -> None:
+    """As if the throttle times were over."""
+
+    def end() -> None:
+        for connection in server.network.connections:
+            connection._muted_until = 0.0
+            connection.unmute()
+
+    server.call(end)
+
+
+@pytest.fixture
+def limited(server: RunningServer) -> RunningServer:
+    """A server with a topic. Clients named ``limited`` may produce and consume 10 kB per second."""
+    server.create_topic("t")
+    alter(server, {"client_id": "limited"}, producer_byte_rate=10_000, consumer_byte_rate=10_000)
+    return server
+
+
+def limited_wire(server: RunningServer, client_id: str = "limited") -> WireClient:
+    host, port = server.server.addresses[0]
+    return WireClient(f"{host}:{port}", client_id=client_id, timeout_s=60)
+
+
+def test_a_producer_is_muted_for_the_throttle_time(limited: RunningServer) -> None:
+    with limited_wire(limited) as wire:
+        assert produce(wire) == 0
+        produce(wire)
+        unmute(limited)  # a burst of ten seconds has passed
+        assert 4000 < produce(wire) < 5100
+        assert muted(limited) == 1
+        wire.send(ApiVersionsRequest(), 0)
+        assert muted(limited) == 1  # the request is not served
+        unmute(limited)
+        assert wire.receive().error_code == 0
+        assert muted(limited) == 0
+
+
+def test_another_client_is_not_limited(limited: RunningServer) -> None:
+    with limited_wire(limited) as wire, limited_wire(limited, "other") as other:
+        for _ in range(3):
+            produce(wire)
+            unmute(limited)
+        assert [produce(other) for _ in range(5)] == [0] * 5
+
+
+def test_without_acks_a_producer_is_muted_too(limited: RunningServer) -> None:
+    with limited_wire(limited) as wire:
+        for _ in range(4):
+            wire.send(produce_request("t", LARGE, acks=0), 9, answered=False)
+        limited.wait_until(lambda: _muted(limited) == 1)
+
+
+def test_clients_of_a_quota_for_a_user_share_it(server: RunningServer) -> None:
+    server.create_topic("t")
+    alter(server, {"user": "ANONYMOUS"}, producer_byte_rate=10_000)
+    with limited_wire(server, "one") as one, limited_wire(server, "two") as two:
+        assert produce(one) == 0
+        produce(two)
+        assert produce(one) > 4000
+
+
+def test_a_removed_quota_ends_and_a_new_one_ends_the_fast_path(limited: RunningServer) -> None:
+    alter(limited, {"client_id": "limited"}, producer_byte_rate=None, consumer_byte_rate=None)
+    assert described(limited) == {}
+    with limited_wire(limited) as wire:
+        assert [produce(wire) for _ in range(5)] == [0] * 5
+        (connection,) = limited.network.connections
+        assert connection.produce_fast_path is not None
+        alter(limited, {"client_id": None}, producer_byte_rate=10_000)
+        assert connection.produce_fast_path is None
+        assert [produce(wire) for _ in range(3)][-1] > 4000
+        assert connection.produce_fast_path is None
+
+
+@pytest.mark.parametrize("session", [False, True])
+def test_a_consumer_gets_an_empty_response_and_is_muted(limited: RunningServer, session: bool) -> None:
+    alter(limited, {"client_id": "limited"}, consumer_byte_rate=6000)
+    with limited_wire(limited, "other") as other:
+        for _ in range(3):
+            produce(other)
+    with limited_wire(limited) as wire:
+
+        def continued(response: Any, epoch: int) -> tuple[int, int]:
+            return (response.session_id, epoch) if session else (0, -1)
+
+        response = fetch(wire, 0, session=(0, 0) if session else (0, -1))
+        assert (response.throttle_time_ms, values(response.responses[0].partitions[0])) == (0, [bytes(50_000)])
+        response = fetch(wire, 1, session=continued(response, 1))
+        assert (response.error_code, response.responses) == (0, [])
+        assert response.throttle_time_ms > 0
+        assert muted(limited) == 1
+        unmute(limited)
+        alter(limited, {"client_id": "limited"}, consumer_byte_rate=None)
+        response = fetch(wire, 1, session=continued(response, 2))
+        assert values(response.responses[0].partitions[0]) == [bytes(50_000)]
+
+
+def test_a_response_is_not_larger_than_the_burst(limited: RunningServer) -> None:
+    alter(limited, {"client_id": "limited"}, consumer_byte_rate=1000)
+    with limited_wire(limited, "other") as other:
+        for _ in range(20):
+            produce(other, batch(bytes(1000)))
+    with limited_wire(limited) as wire:
+        response = fetch(wire, 0)
+        assert 5 <= len(values(response.responses[0].partitions[0])) < 10
+
+
+def topics(*names: str, partitions: int = 1) -> list[CreatableTopic]:
+    return [CreatableTopic(name=name, num_partitions=partitions, replication_factor=1) for name in names]
+
+
+def test_the_creation_of_topics_is_refused_while_the_quota_is_exceeded(server: RunningServer) -> None:
+    """A burst of 11 partitions passes, and the topic that exceeds it."""
+    alter(server, {"client_id": "limited"}, controller_mutation_rate=1)
+    with limited_wire(server) as wire:
+        request = CreateTopicsRequest(topics=[*topics("a", partitions=20), *topics("b", "c")], timeout_ms=60_000)
+        response = wire.call(request, 7)
+        assert {topic.name: topic.error_code for topic in response.topics} == {
+            "a": 0,
+            "b": ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+            "c": ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        }
+        assert 8000 < response.throttle_time_ms <= 9000
+        assert muted(server) == 1
+        unmute(server)
+        response = wire.call(CreateTopicsRequest(topics=topics("d"), timeout_ms=60_000), 5)  # an old client
+        assert [topic.error_code for topic in response.topics] == [0]
+        assert response.throttle_time_ms > 8000
+        unmute(server)
+        growth = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="a", count=21)], timeout_ms=60_000)
+        assert [each.error_code for each in wire.call(growth, 3).results] == [ErrorCode.THROTTLING_QUOTA_EXCEEDED]
+        unmute(server)
+        deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name="a")], timeout_ms=60_000)
+        assert [each.error_code for each in wire.call(deletion, 6).responses] == [ErrorCode.THROTTLING_QUOTA_EXCEEDED]
+        unmute(server)
+        old_deletion = DeleteTopicsRequest(topic_names=["a"], timeout_ms=60_000)
+        assert [each.error_code for each in wire.call(old_deletion, 4).responses] == [0]
+    with limited_wire(server, "other") as other:
+        request = CreateTopicsRequest(topics=topics("e"), timeout_ms=60_000)
+        assert [topic.error_code for topic in other.call(request, 7).topics] == [0]
+
+
+def test_quotas_survive_a_restart(make_server: Any) -> None:
+    server = make_server()
+    alter(server, {"user": "alice", "client_id": None}, consumer_byte_rate=5)
+    expected = {(("client-id", None), ("user", "alice")): {CONSUMED: 5.0}}
+    assert described(server) == expected
+    server.restart()
+    assert described(server) == expected
+
+
+def test_an_entity_is_accepted_once_and_errors_are_separate(server: RunningServer) -> None:
+    def entry(kind: str, name: str | None, value: float) -> EntryData:
+        return EntryData(
+            entity=[EntityData(entity_type=kind, entity_name=name)], ops=[OpData(key=PRODUCED, value=value)]
+        )
+
+    entries = [entry("user", "a", 1.5), entry("user", "b", 2.0), entry("user", "b", 3.0), entry("ip", "1.2.3.4", 1.0)]
+    with server.wire() as wire:
+        results = wire.call(AlterClientQuotasRequest(entries=entries), 1).entries
+    assert [result.error_code for result in results] == [ErrorCode.INVALID_REQUEST] * 3
+    with server.wire() as wire:
+        results = wire.call(AlterClientQuotasRequest(entries=[entries[0], entries[1]]), 1).entries
+    assert [result.error_code for result in results] == [ErrorCode.INVALID_REQUEST, 0]
+    assert described(server) == {(("user", "b"),): {PRODUCED: 2.0}}
