@@ -270,7 +270,7 @@ def log_of(directory: Path, topic: str) -> bytes:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("leader", [BROKER, MOLDAU])
+@pytest.mark.parametrize("leader", [pytest.param(BROKER, marks=pytest.mark.full), MOLDAU])
 def test_both_brokers_replicate_each_others_partitions(
     apache: ApacheBroker, moldau: Broker, moldau_directory: Path, leader: int
 ) -> None:

@@ -177,7 +177,7 @@ def test_data_and_leadership_survive_restarts(apache: ApacheKafka, broker: Broke
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("leader", [1, NODE])
+@pytest.mark.parametrize("leader", [1, pytest.param(NODE, marks=pytest.mark.full)])
 def test_replicas_of_both_brokers_are_in_sync_and_equal(
     apache: ApacheKafka, broker: Broker, directory: Path, leader: int
 ) -> None:
