@@ -892,7 +892,7 @@ def test_acls_survive_a_restart(make_server: Any) -> None:
 
 
 def test_everyone_is_allowed_where_no_acl_is_found(make_server: Any, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", logger="kafka.authorizer.logger")  # commands silence the logger "kafka"
     secured = Secured(make_server(config=SETTINGS | {"allow.everyone.if.no.acl.found": "true"}))
     secured.running.create_topic("t")
     with secured.login() as wire:
