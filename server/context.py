@@ -247,7 +247,7 @@ class ServedRequest:
             self._complete(parts)
 
     def amend(self, change: Callable[[Any], None]) -> None:
-        """Change the response before it is encoded, whoever builds it."""
+        """Change the response before it is encoded, on each path that builds it."""
         if self.amendments is None:
             self.amendments = []
         self.amendments.append(change)

@@ -82,7 +82,7 @@ class Checked:
         return None if found is None else found.name
 
     def amend(self, change: Callable[[Any], None]) -> None:
-        """Change the response before it is sent, whoever builds it. Such a request is never repeated by a fast path."""
+        """Change the response before it is sent. Such a request is never repeated by a fast path."""
         self.context.amend(change)
 
     def add_refused(self, attribute: str, refused: list[Any]) -> None:
@@ -415,7 +415,7 @@ def _refused_deletions(checked: Checked, topics: list[Any]) -> Sliced[Response]:
     response = DeleteTopicsResponse()
     for topic in topics:
         name = topic.name
-        if topic.topic_id != ZERO_UUID:  # the name of an id is told only to clients that may describe the topic
+        if topic.topic_id != ZERO_UUID:  # the name of an id is shown only to clients that may describe the topic
             found = checked.topic_name(topic)
             name = found if found is not None and checked.allows(Can.DESCRIBE, On.TOPIC, found, logged=False) else None
         response.responses.append(

@@ -534,7 +534,7 @@ def test_the_oldest_metadata_request_does_not_describe_all_topics_if_one_is_refu
 
 
 @pytest.mark.parametrize("name", ["t", "missing"])
-def test_the_existence_of_a_topic_is_not_told(secured: Secured, name: str) -> None:
+def test_the_existence_of_a_topic_is_not_revealed(secured: Secured, name: str) -> None:
     with secured.login() as wire:
         request = metadata.MetadataRequest(
             topics=[metadata.MetadataRequestTopic(name=name)], allow_auto_topic_creation=True
