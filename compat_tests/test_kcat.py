@@ -5,3 +5,4 @@ from moldau.compat_tests.scenarios import ClientScenarios
 
 class TestKcat(ClientScenarios):
     client_name = "kcat"
+    unknown_topic_give_up_ms = 30_000
