@@ -66,9 +66,9 @@ and the reports, which can be compared:
 Moldau and both releases of Apache Kafka calibrate the suite: a case that one of them fails is a wrong case. The other
 servers have other purposes; kfake and the mock cluster of librdkafka, for example, are for tests of clients. A failure
 is a difference from Apache Kafka, not a judgment of the server; [judgments.md](judgments.md) describes the differences.
-It also lists servers that are not in the table. All were tested with half of the usual deadlines
-(`--patience 0.5`). The cases of real clients (area `clients`) were run with all six clients on the servers that have
-results for them.
+It also lists servers that are not in the table. All were tested with at least half of the usual deadlines
+(`--patience 0.5` and more). The cases of real clients (area `clients`) were run with all six clients on the servers
+that have results for them.
 
 The failed cases are counted by level: must / should / apache.
 
