@@ -56,6 +56,7 @@ def test_confluent_kafka_and_acls(secured: Broker) -> None:
     assert produce("bob") == ["TOPIC_AUTHORIZATION_FAILED"]
 
 
+@pytest.mark.slow  # the quick tests of other Pythons have no aiokafka
 def test_aiokafka(secured: Broker) -> None:
     from aiokafka import AIOKafkaProducer
 
