@@ -57,8 +57,8 @@ _INTRODUCTION: Final = """\
 # Conformance reports
 
 The results of [`moldau conformance`](../conformance.md) on several servers, {date}. Each server is started with
-its defaults on the local machine, with one broker. `python -m moldau.compat_tests.conformance_reports` writes this page
-and the reports, which can be compared:
+its defaults on the local machine, with one broker, and Moldau again with SASL and ACLs. This page and the reports are
+written by `python -m moldau.compat_tests.conformance_reports`; they can be compared:
 
     cd docs/conformance
     moldau conformance compare apache-kafka-3.9.1.json apache-kafka-4.3.1.json
