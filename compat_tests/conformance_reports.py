@@ -43,7 +43,7 @@ FOLDER: Final = Path(__file__).parent.parent / "docs" / "conformance"
 SERVERS: Final = (*CALIBRATION, *OTHERS)
 
 _ENDED: Final = "the server ended during this case"
-_EXCHANGE_BYTES: Final = 120_000
+_EXCHANGE_BYTES: Final = 60_000
 """The exchanges of a report, so that the file stays below 900 kB."""
 _EXCHANGE_OF_CASE_BYTES: Final = 2_500
 _TEXT_CHARACTERS: Final = 400
