@@ -13,7 +13,7 @@ from ..protocol.messages.describe_acls import DescribeAclsRequest
 from ..security.acl_arguments import OPERATIONS, RESOURCES, acl_of, principal_of
 from ..security.acls import CLUSTER_NAME, Acl, AclIndex, AclPattern, AclPermission
 from .client import bootstrap_option
-from .cluster import Cluster, cluster, error_name
+from .cluster import Cluster, check_accepted, cluster
 from .failure import Failure
 from .output import print_json, print_table
 from .suggestions import CommandGroup
@@ -114,7 +114,7 @@ def add(
     )
     with cluster(bootstrap_server) as servers:
         (result,) = servers.ask(CreateAclsRequest(creations=[creation])).results
-    _check("cannot add the ACL", result.error_code, result.error_message)
+    check_accepted("cannot add the ACL", result.error_code, result.error_message)
     print(f"Added: {acl}")
 
 
@@ -145,7 +145,7 @@ def remove(
     )
     with cluster(bootstrap_server) as servers:
         (result,) = servers.ask(DeleteAclsRequest(filters=[chosen])).filter_results
-    _check("cannot remove the ACL", result.error_code, result.error_message)
+    check_accepted("cannot remove the ACL", result.error_code, result.error_message)
     if not result.matching_acls:
         raise Failure(f"there is no such ACL: {acl}; `moldau acls list` lists all")
     print(f"Removed: {acl}")
@@ -183,7 +183,7 @@ def explain(principal: str, operation: str, resource: str, name: str, host: str,
 def _all(servers: Cluster) -> Iterable[Acl]:
     """Every ACL of the cluster. Raises Failure."""
     response = servers.ask(DescribeAclsRequest(**_ANYTHING))
-    _check("cannot list ACLs", response.error_code, response.error_message)
+    check_accepted("cannot list ACLs", response.error_code, response.error_message)
     return [
         Acl(
             resource.resource_type,
@@ -209,8 +209,3 @@ def _row(acl: Acl) -> tuple[str, ...]:
         acl.name,
         acl.host,
     )
-
-
-def _check(what: str, code: int, message: str | None) -> None:
-    if code:
-        raise Failure(f"{what}: {message or 'the server refused'} ({error_name(code)})")

@@ -131,6 +131,12 @@ def explain(code: int, message: str | None = None, hints: dict[ErrorCode, str] |
     return f"{words} ({name})" if words else name
 
 
+def check_accepted(what: str, code: int, message: str | None) -> None:
+    """Raise Failure if the server has refused something; ``what`` is a phrase such as "cannot list quotas"."""
+    if code:
+        raise Failure(f"{what}: {explain(code, message or 'the server refused')}")
+
+
 def _merged(entries: Iterable[ListOffsetsTopic]) -> list[ListOffsetsTopic]:
     by_name: dict[str, ListOffsetsTopic] = {}
     for entry in entries:

@@ -9,8 +9,7 @@ from ..protocol.messages.alter_client_quotas import AlterClientQuotasRequest, En
 from ..protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from ..security.quotas import CLIENT_ID, CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, USER
 from .client import bootstrap_option
-from .cluster import cluster, error_name
-from .failure import Failure
+from .cluster import check_accepted, cluster
 from .output import print_json, print_table
 from .suggestions import CommandGroup
 
@@ -51,8 +50,7 @@ def list_quotas(as_json: bool, bootstrap_server: str) -> None:
     """
     with cluster(bootstrap_server) as servers:
         response = servers.ask(DescribeClientQuotasRequest(components=[]))
-    if response.error_code:
-        raise Failure(_explain("cannot list quotas", response.error_code, response.error_message))
+    check_accepted("cannot list quotas", response.error_code, response.error_message)
     rows = sorted(
         (" ".join(f"{part.entity_type}={_name(part.entity_name)}" for part in entry.entity), value.key, value.value)
         for entry in response.entries or ()
@@ -110,8 +108,7 @@ def _alter(user: str | None, client_id: str | None, operation: OpData, failed: s
     request = AlterClientQuotasRequest(entries=[EntryData(entity=entity, ops=[operation])])
     with cluster(bootstrap_server) as servers:
         (result,) = servers.ask(request).entries
-    if result.error_code:
-        raise Failure(_explain(failed, result.error_code, result.error_message))
+    check_accepted(failed, result.error_code, result.error_message)
 
 
 def _title(user: str | None, client_id: str | None) -> str:
@@ -121,7 +118,3 @@ def _title(user: str | None, client_id: str | None) -> str:
 
 def _name(name: str | None) -> str:
     return _DEFAULT if name is None else name
-
-
-def _explain(what: str, code: int, message: str | None) -> str:
-    return f"{what}: {message or 'the server refused'} ({error_name(code)})"

@@ -17,7 +17,7 @@ from ..protocol.messages.describe_user_scram_credentials import DescribeUserScra
 from ..security.scram import MAX_ITERATIONS, MECHANISMS, MECHANISMS_BY_CODE, MIN_ITERATIONS, salted_password
 from ..security.scram_arguments import SALT_BYTES
 from .client import bootstrap_option
-from .cluster import cluster, error_name
+from .cluster import check_accepted, cluster
 from .failure import Failure
 from .output import print_json, print_table
 from .suggestions import CommandGroup
@@ -55,8 +55,7 @@ def list_users(as_json: bool, bootstrap_server: str) -> None:
     """
     with cluster(bootstrap_server) as servers:
         response = servers.ask(DescribeUserScramCredentialsRequest(users=None))
-    if response.error_code:
-        raise Failure(_explain("cannot list users", response.error_code, response.error_message))
+    _check("cannot list users", response.error_code, response.error_message)
     found = [
         (user.user, MECHANISMS_BY_CODE[info.mechanism].name, info.iterations)
         for user in sorted(response.results, key=lambda user: str(user.user))
@@ -136,11 +135,10 @@ def _password(path: Path | None) -> str:
 def _alter(request: AlterUserScramCredentialsRequest, failed: str, bootstrap_server: str) -> None:
     with cluster(bootstrap_server) as servers:
         (result,) = servers.ask(request).results
-    if result.error_code:
-        raise Failure(_explain(failed, result.error_code, result.error_message))
+    _check(failed, result.error_code, result.error_message)
 
 
-def _explain(what: str, code: int, message: str | None) -> str:
+def _check(what: str, code: int, message: str | None) -> None:
     if code == ErrorCode.RESOURCE_NOT_FOUND:
-        return f"{what}: there is no such credential; `moldau users list` lists them"
-    return f"{what}: {message or 'the server refused'} ({error_name(code)})"
+        raise Failure(f"{what}: there is no such credential; `moldau users list` lists them")
+    check_accepted(what, code, message)
