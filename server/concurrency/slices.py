@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     import asyncio
     from concurrent.futures import Future
 
+    from .timers import TimerWheel
+
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -336,6 +338,16 @@ class SlicedFuture(Generic[T]):
         if self._error is not None:
             raise self._error
         return self._result  # type: ignore[return-value]  # a T once it succeeded
+
+
+def pause(slices: Slices, timers: TimerWheel, milliseconds: float) -> Sliced[None]:
+    """Suspend the work for this time."""
+    later: SlicedFuture[None] = SlicedFuture(slices)
+    timer = timers.call_after(milliseconds, lambda: later.succeed(None))
+    try:
+        yield from later.result()
+    finally:
+        timer.cancel()
 
 
 def within(steps: Sliced[T], limit: int) -> Sliced[tuple[T, int]]:

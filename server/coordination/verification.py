@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...log.verification import DISABLED, Verification
 from ...protocol.errors import ErrorCode, KafkaError
-from ..concurrency.slices import SlicedFuture
+from ..concurrency.slices import SlicedFuture, pause
 from .callers import Awaiting
 
 if TYPE_CHECKING:
@@ -242,9 +242,7 @@ class Verifications:
                 return
             if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS or self._loop.time() >= until:
                 break
-            pause: SlicedFuture[None] = SlicedFuture(self._slices)
-            self._timers.call_after(self._retry_ms, partial(pause.succeed, None))
-            yield from pause.result()
+            yield from pause(self._slices, self._timers, self._retry_ms)
         verified.errors.update(dict.fromkeys(verified.verifications, _as_of_produce(error)))
 
     def _add_elsewhere(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from ...protocol.errors import ErrorCode, KafkaError, error_name, known_error
 from ...protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse, TopicData
 from ...replication.proposals import Proposal, Settled, expansion, reduction
-from ..concurrency.slices import SlicedFuture
+from ..concurrency.slices import pause
 
 if TYPE_CHECKING:
     from ...replication.partition import Partition
@@ -108,7 +108,7 @@ class InSyncChanges:
                     continue
                 if not failures:
                     logger.warning("The controller has not changed in-sync sets, retrying: %s", problem)
-                yield from self._pause(min(_RETRY_MS << min(failures, 10), _MAX_RETRY_MS))
+                yield from pause(self._slices, self._timers, min(_RETRY_MS << min(failures, 10), _MAX_RETRY_MS))
                 failures += 1
         finally:
             self._is_sending = False
@@ -169,11 +169,3 @@ class InSyncChanges:
             logger.info("%s: the in-sync replicas are %s", name, list(partition.isr))
         elif error_code != ErrorCode.NONE:
             logger.info("%s: the in-sync set %s was rejected: %s", name, list(proposal.isr), error_name(error_code))
-
-    def _pause(self, milliseconds: int) -> Sliced[None]:
-        later: SlicedFuture[None] = SlicedFuture(self._slices)
-        timer = self._timers.call_after(milliseconds, lambda: later.succeed(None))
-        try:
-            yield from later.result()
-        finally:
-            timer.cancel()

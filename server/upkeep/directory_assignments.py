@@ -22,7 +22,7 @@ from ...protocol.messages.assign_replicas_to_dirs import (
     PartitionData,
     TopicData,
 )
-from ..concurrency.slices import SlicedFuture
+from ..concurrency.slices import pause
 
 if TYPE_CHECKING:
     from ...log.directory import LogDirectory
@@ -154,7 +154,7 @@ class DirectoryAssignments:
                         problem,
                     )
                 self._unreported = self._sent | self._unreported
-                yield from self._pause(min(_RETRY_MS << min(failures, 10), _MAX_RETRY_MS))
+                yield from pause(self._slices, self._timers, min(_RETRY_MS << min(failures, 10), _MAX_RETRY_MS))
                 failures += 1
         finally:
             self._is_reporting = False
@@ -198,14 +198,6 @@ class DirectoryAssignments:
         if problem is None and self._sent:
             problem = "the response omits them"
         return problem
-
-    def _pause(self, milliseconds: int) -> Sliced[None]:
-        later: SlicedFuture[None] = SlicedFuture(self._slices)
-        timer = self._timers.call_after(milliseconds, lambda: later.succeed(None))
-        try:
-            yield from later.result()
-        finally:
-            timer.cancel()
 
     def _request(self, assignments: Iterable[tuple[bytes, _Key]]) -> AssignReplicasToDirsRequest:
         """``assignments``: directory ids and their partitions."""
