@@ -35,6 +35,17 @@ def proposed(partition: Partition) -> Proposal:
     return proposal
 
 
+def with_a_record_of_two() -> tuple[Partition, Proposal]:
+    """Replica 3 is proposed, and lacks a record that the in-sync replicas 1 and 2 have."""
+    partition = replicated(isr=(1, 2))
+    fetched(partition, 2)
+    fetched(partition, 3)
+    proposal = proposed(partition)
+    append(partition)
+    fetched(partition, 2)
+    return partition, proposal
+
+
 def response(
     code: ErrorCode = ErrorCode.NONE, isr: tuple[int, ...] = REPLICAS, epoch: int = 1
 ) -> ResponsePartitionData:
@@ -78,12 +89,7 @@ def test_a_committed_set_counts_from_the_response_on() -> None:
 
 
 def test_a_rejected_set_is_withdrawn_and_waits_for_the_replica_no_longer() -> None:
-    partition = replicated(isr=(1, 2))
-    fetched(partition, 2)
-    fetched(partition, 3)
-    proposal = proposed(partition)
-    append(partition)
-    fetched(partition, 2)
+    partition, proposal = with_a_record_of_two()
     assert partition.high_watermark == 0
     assert proposal.settle(response(ErrorCode.INELIGIBLE_REPLICA), NOW) is Settled.WITHDRAWN
     assert partition.high_watermark == 1
@@ -101,12 +107,7 @@ def test_a_rejected_set_is_withdrawn_and_waits_for_the_replica_no_longer() -> No
     ],
 )
 def test_the_metadata_log_settles_a_proposal_that_is_based_on_an_older_state(code: ErrorCode) -> None:
-    partition = replicated(isr=(1, 2))
-    fetched(partition, 2)
-    fetched(partition, 3)
-    proposal = proposed(partition)
-    append(partition)
-    fetched(partition, 2)
+    partition, proposal = with_a_record_of_two()
     assert proposal.settle(response(code), NOW) is Settled.AWAITS_METADATA
     # The proposal may have been committed before: the replica still counts.
     assert partition.high_watermark == 0
@@ -118,12 +119,7 @@ def test_the_metadata_log_settles_a_proposal_that_is_based_on_an_older_state(cod
     "code", [ErrorCode.NOT_CONTROLLER, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.REQUEST_TIMED_OUT]
 )
 def test_a_proposal_with_an_unknown_outcome_is_repeated_and_counts_meanwhile(code: ErrorCode) -> None:
-    partition = replicated(isr=(1, 2))
-    fetched(partition, 2)
-    fetched(partition, 3)
-    proposal = proposed(partition)
-    append(partition)
-    fetched(partition, 2)
+    partition, proposal = with_a_record_of_two()
     assert proposal.settle(response(code), NOW) is Settled.REPEAT
     assert proposal.is_pending
     assert partition.high_watermark == 0
