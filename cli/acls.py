@@ -7,10 +7,10 @@ from typing import Any, Final
 import click
 
 from ..protocol.acl import AclOperation, AclResource
-from ..protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from ..protocol.messages.create_acls import CreateAclsRequest
 from ..protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from ..protocol.messages.describe_acls import DescribeAclsRequest
-from ..security.acl_arguments import OPERATIONS, RESOURCES, acl_of, principal_of
+from ..security.acl_arguments import OPERATIONS, RESOURCES, acl_of, creation_of, principal_of
 from ..security.acls import CLUSTER_NAME, Acl, AclIndex, AclPattern, AclPermission
 from .client import bootstrap_option
 from .cluster import Cluster, check_accepted, cluster
@@ -103,17 +103,8 @@ def add(
       moldau acls add 'User:*' all topic secret --deny
     """
     acl = acl_of(principal, operation, resource, name, host=host, deny=deny, prefix=prefix)
-    creation = AclCreation(
-        resource_type=acl.resource_type,
-        resource_name=acl.name,
-        resource_pattern_type=acl.pattern,
-        principal=acl.principal,
-        host=acl.host,
-        operation=acl.operation,
-        permission_type=acl.permission,
-    )
     with cluster(bootstrap_server) as servers:
-        (result,) = servers.ask(CreateAclsRequest(creations=[creation])).results
+        (result,) = servers.ask(CreateAclsRequest(creations=[creation_of(acl)])).results
     check_accepted("cannot add the ACL", result.error_code, result.error_message)
     print(f"Added: {acl}")
 

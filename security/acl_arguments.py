@@ -1,4 +1,5 @@
-"""An ACL in words: ``alice read topic events``, with the options ``--deny``, ``--prefix`` and ``--host HOST``."""
+"""An ACL in words: ``alice read topic events``, with the options ``--deny``, ``--prefix`` and ``--host HOST``; and the
+request that creates it."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import shlex
 from typing import Final
 
 from ..protocol.acl import AclOperation, AclResource
+from ..protocol.messages.create_acls import AclCreation
 from .acls import CLUSTER_NAME, WILDCARD, Acl, AclPattern, AclPermission
 
 RESOURCES: Final = {each.name.lower().replace("_", "-"): each for each in AclResource if each > AclResource.ANY}
@@ -57,3 +59,16 @@ def parse_acl(text: str) -> Acl:
         if word not in known:
             raise ValueError(f"{text!r} is no ACL: {word!r} is not one of {', '.join(known)}")
     return acl_of(*words, host=host, deny=deny, prefix=prefix)
+
+
+def creation_of(acl: Acl) -> AclCreation:
+    """The ACL as a part of CreateAclsRequest."""
+    return AclCreation(
+        resource_type=acl.resource_type,
+        resource_name=acl.name,
+        resource_pattern_type=acl.pattern,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission,
+    )

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..protocol.errors import ErrorCode, KafkaError
-from ..security.acl_arguments import parse_acl
-from ..security.acls import Acl
+from ..security.acl_arguments import creation_of, parse_acl
 from ..security.jaas import PLAIN_MODULE, SCRAM_MODULE
 from ..security.scram import MECHANISMS as SCRAM_MECHANISMS
 from ..security.scram import MIN_ITERATIONS, salted_password
@@ -68,7 +67,7 @@ class Secured:
             AlterUserScramCredentialsRequest,
             ScramCredentialUpsertion,
         )
-        from ..protocol.messages.create_acls import AclCreation, CreateAclsRequest
+        from ..protocol.messages.create_acls import CreateAclsRequest
 
         with WireClient(address) as wire:
             for mechanism in SCRAM_MECHANISMS.values() if self._users else ():
@@ -85,7 +84,7 @@ class Secured:
                 for changed in wire.call(AlterUserScramCredentialsRequest(upsertions=changes)).results:
                     _check(changed.error_code, f"creating the user {changed.user}: {changed.error_message}")
             if self._acls:
-                creations = [AclCreation(**_fields(acl)) for acl in self._acls]
+                creations = [creation_of(acl) for acl in self._acls]
                 answers = wire.call(CreateAclsRequest(creations=creations)).results
                 for acl, created in zip(self._acls, answers, strict=True):
                     _check(created.error_code, f"creating the ACL {acl}: {created.error_message}")
@@ -135,18 +134,6 @@ class Secured:
             self.ca_file.write_text(authority.certificate)
             authority.server().write(path)
         return path
-
-
-def _fields(acl: Acl) -> dict[str, Any]:
-    return {
-        "resource_type": acl.resource_type,
-        "resource_name": acl.name,
-        "resource_pattern_type": acl.pattern,
-        "principal": acl.principal,
-        "host": acl.host,
-        "operation": acl.operation,
-        "permission_type": acl.permission,
-    }
 
 
 def _check(code: int, what: str) -> None:
