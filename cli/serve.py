@@ -212,7 +212,13 @@ def _with_security(options: Options, config: "BrokerConfig") -> "BrokerConfig":
     if "--secure" in options:
         from .serve_secure import secured  # other servers do not need it
 
-        return secured(config, _print, allow_non_empty="--allow-non-empty" in options)
+        return secured(
+            config,
+            _print,
+            allow_non_empty="--allow-non-empty" in options,
+            has_several_brokers="--member-of" in options or options.get("--brokers", ["1"]) != ["1"],
+            is_member="--member-of" in options,
+        )
     if "--ephemeral" in options or not config.log_dirs:
         return config
     if os.path.exists(f"{os.path.abspath(config.log_dirs[0])}-security"):
@@ -241,7 +247,7 @@ def load_config(options: Options, environment: Mapping[str, str]) -> "BrokerConf
 
     if "--ephemeral" in options and "--data-dir" in options:
         raise ConfigError("--ephemeral and --data-dir are mutually exclusive; remove one")
-    for other in ("--ephemeral", "--brokers", "--member-of", "--print-config"):
+    for other in ("--ephemeral", "--print-config"):
         if "--secure" in options and other in options:
             raise ConfigError(f"--secure and {other} are mutually exclusive; remove one")
     command_line: dict[str, StaticValue] = {}

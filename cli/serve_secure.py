@@ -3,6 +3,10 @@
 The first start creates a directory beside the data directory: certificates for development, and the properties with
 which the user ``admin`` connects. The data directory is formatted with this user, whose password is random. Later
 starts use what exists.
+
+With ``--brokers``, all connections between the brokers use TLS, too. The brokers authenticate with PLAIN as the user
+`BROKERS`, whose password is in the directory: a controller knows it before it has any metadata. Each of them reads the
+directory of the first one.
 """
 
 from __future__ import annotations
@@ -15,15 +19,24 @@ from typing import TYPE_CHECKING, Final
 from ..config.definition import ConfigError
 from ..config.sources import StaticValue
 from ..log.checkpoints import META_PROPERTIES
+from ..server.storage.ownership import BROKERS_FOLDER
 
 if TYPE_CHECKING:
     from ..config.broker_config import BrokerConfig
 
 ADMIN: Final = "admin"
+BROKERS: Final = "moldau-brokers"
 _MECHANISM: Final = "SCRAM-SHA-512"
 _PROPERTIES: Final = "admin.properties"
+_BROKERS_PROPERTIES: Final = "brokers.properties"
 _ORIGIN: Final = "--secure"
-_EXCLUDED: Final = ("authorizer.class.name", "super.users", "allow.everyone.if.no.acl.found", "process.roles")
+_EXCLUDED: Final = (
+    "authorizer.class.name",
+    "super.users",
+    "allow.everyone.if.no.acl.found",
+    "inter.broker.listener.name",
+    "security.inter.broker.protocol",
+)
 _EXCLUDED_PREFIXES: Final = ("ssl.", "sasl.", "listener.name.")
 _WILDCARDS: Final = ("", "0.0.0.0", "::")
 
@@ -31,6 +44,8 @@ _WILDCARDS: Final = ("", "0.0.0.0", "::")
 def folder_of(config: BrokerConfig) -> Path:
     """The directory that `secured` creates."""
     first = Path(config.log_dirs[0]).absolute()
+    if config.has_remote_controllers and first.parent.name == BROKERS_FOLDER:  # not the first one of several brokers
+        first = first.parents[1]
     return first.with_name(f"{first.name}-security")
 
 
@@ -44,17 +59,29 @@ def check_not_opened(config: BrokerConfig) -> None:
         )
 
 
-def secured(config: BrokerConfig, say: Callable[[str], object], *, allow_non_empty: bool) -> BrokerConfig:
-    """The settings with security. Creates what is missing; ``say`` receives how to connect. Raises ConfigError."""
+def secured(
+    config: BrokerConfig,
+    say: Callable[[str], object],
+    *,
+    allow_non_empty: bool,
+    has_several_brokers: bool,
+    is_member: bool = False,
+) -> BrokerConfig:
+    """The settings with security. Creates what is missing; ``say`` receives how to connect. Raises ConfigError.
+
+    ``is_member``: these are the settings of one of several brokers, and everything exists.
+    """
+    excluded = _EXCLUDED if is_member else (*_EXCLUDED, "process.roles")
     for name in config.static:
-        if name in _EXCLUDED or name.startswith(_EXCLUDED_PREFIXES):
+        if name in excluded or name.startswith(_EXCLUDED_PREFIXES):
             raise ConfigError(f"--secure chooses {name}, which is set by {config.origin(name)}; remove one of them")
     others = [each.name for each in config.listeners if each.security_protocol != "SASL_SSL"]
     if others:
         raise ConfigError(f"--secure has no listener with another protocol than SASL_SSL, such as {others[0]}")
     folder = folder_of(config)
-    _create(config, folder, say, allow_non_empty=allow_non_empty)
-    from .certificates import SERVER
+    if not is_member:
+        _create(config, folder, say, allow_non_empty=allow_non_empty)
+    from .certificates import AUTHORITY, SERVER
 
     settings = {
         "ssl.keystore.type": "PEM",
@@ -68,7 +95,30 @@ def secured(config: BrokerConfig, say: Callable[[str], object], *, allow_non_emp
     for listener in config.listeners:
         prefix = f"listener.name.{listener.name.lower()}.{_MECHANISM.lower()}"
         settings[f"{prefix}.sasl.jaas.config"] = f"{SCRAM_MODULE} required;"
+    if has_several_brokers:
+        settings |= _between_brokers(config, _password_of_brokers(folder))
+        settings |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(folder / AUTHORITY)}
+        settings["super.users"] += f";User:{BROKERS}"
     return config.with_static({name: StaticValue(value, _ORIGIN) for name, value in settings.items()})
+
+
+def _between_brokers(config: BrokerConfig, password: str) -> dict[str, str]:
+    """The settings of connections between brokers: to the first listener, and to that of the controller."""
+    from ..security.jaas import PLAIN_MODULE
+
+    first, controller = config.listeners[0].name, config.controller_listener_name
+    login = f'{PLAIN_MODULE} required username="{BROKERS}" password="{password}" "user_{BROKERS}"="{password}";'
+    protocols = {**config.security_protocols, controller: "SASL_SSL"}
+    settings = {
+        "listener.security.protocol.map": ",".join(f"{name}:{each}" for name, each in protocols.items()),
+        "inter.broker.listener.name": first,
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "sasl.mechanism.controller.protocol": "PLAIN",
+    }
+    for name, mechanisms in ((first, f"{_MECHANISM},PLAIN"), (controller, "PLAIN")):
+        settings[f"listener.name.{name.lower()}.sasl.enabled.mechanisms"] = mechanisms
+        settings[f"listener.name.{name.lower()}.plain.sasl.jaas.config"] = login
+    return settings
 
 
 def _create(config: BrokerConfig, folder: Path, say: Callable[[str], object], *, allow_non_empty: bool) -> None:
@@ -125,14 +175,30 @@ def _properties(folder: Path, password: str) -> str:
     )
 
 
-def _password(properties: Path) -> str:
+def _password_of_brokers(folder: Path) -> str:
+    """The password of `BROKERS`, which is created if there is none. Raises ConfigError."""
+    from ..security.jaas import PLAIN_MODULE
+    from .certificates import write_private
+
+    path = folder / _BROKERS_PROPERTIES
+    if not path.exists():
+        password = secrets.token_urlsafe(18)
+        login = f'{PLAIN_MODULE} required username="{BROKERS}" password="{password}";'
+        try:
+            write_private(path, f"sasl.mechanism=PLAIN\nsasl.jaas.config={login}\n")
+        except OSError as error:
+            raise ConfigError(f"{path}: {error.strerror or error}") from None
+    return _password(path, "PLAIN")
+
+
+def _password(properties: Path, mechanism: str = _MECHANISM) -> str:
     """The password in the properties. Raises ConfigError."""
     from ..config.sources import read_file
     from ..security.sasl_client import SaslClientError, credentials_of
 
     login = read_file(properties).get("sasl.jaas.config")
     try:
-        return credentials_of(_MECHANISM, "" if login is None else login.text).password
+        return credentials_of(mechanism, "" if login is None else login.text).password
     except SaslClientError as error:
         raise ConfigError(f"{properties}: {error}") from None
 

@@ -174,6 +174,23 @@ class BrokerConfig(TypedAccess):
         return frozenset(name.upper() for name in self.list("controller.listener.names"))
 
     @property
+    def controller_listener_name(self) -> str:
+        """The listener of controllers to which this node connects: the first of ``controller.listener.names``."""
+        return next(iter(self.list("controller.listener.names")), "CONTROLLER").upper()
+
+    @property
+    def inter_broker_listener_name(self) -> str:
+        """The listener to which other brokers connect.
+
+        Without ``inter.broker.listener.name``, it is the first one with ``security.inter.broker.protocol``.
+        """
+        name = self.optional_str("inter.broker.listener.name")
+        if name is not None:
+            return name.upper()
+        protocol = self.str("security.inter.broker.protocol")
+        return next((each.name for each in self.listeners if each.security_protocol == protocol), protocol)
+
+    @property
     def advertised_listeners(self) -> dict[str, Listener]:
         """The addresses reported to clients, by listener name. Clients of any other listener get the address they used.
 

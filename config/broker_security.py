@@ -88,8 +88,8 @@ SECTIONS: Final = (
         ),
         Setting(
             "ssl.endpoint.identification.algorithm", STRING, "https", None, LOW,
-            "How the server's name is checked against its certificate.",
-            update=PER_BROKER,
+            "Whether the certificate of another node must be for its host: https, or empty for no check.",
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "ssl.keystore.type", STRING, "JKS", None, MEDIUM,
@@ -189,12 +189,13 @@ SECTIONS: Final = (
         ),
         Setting(
             "sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", None, MEDIUM,
-            "SASL mechanism between brokers.",
-            update=PER_BROKER,
+            "SASL mechanism between brokers: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.",
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "sasl.mechanism.controller.protocol", STRING, "GSSAPI", None, HIGH,
-            "SASL mechanism for connections to controllers.",
+            "SASL mechanism for connections to controllers: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.",
+            acted_on=True,
         ),
         Setting(
             "sasl.jaas.config", PASSWORD, None, None, MEDIUM,

@@ -147,7 +147,9 @@ SECTIONS: Final = (
         ),
         Setting(
             "early.start.listeners", LIST, None, list_of(null_allowed=True), HIGH,
-            "Listeners that are opened before the authorizer is ready.",
+            "Listeners that are opened before the authorizer is ready. No effect: every listener is opened when the "
+            "ACLs are loaded.",
+            acted_on=True,
         ),
         Setting(
             "socket.request.max.bytes", INT, 104_857_600, at_least(1), HIGH,

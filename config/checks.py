@@ -1,7 +1,7 @@
 """Whether a server may start with its settings: the checks of single values, and of combinations.
 
 An invalid value prevents startup. So does a setting that Moldau does not support and that would be dangerous to ignore:
-an authorizer, TLS between brokers. A setting that merely has no effect is a warning (``warnings``).
+an authorizer of another class. A setting that merely has no effect is a warning (``warnings``).
 """
 
 from collections.abc import Callable, Iterator
@@ -148,9 +148,6 @@ def _authorizer_conflicts(config: BrokerConfig) -> Iterator[ConfigError]:
     if name and name != _STANDARD_AUTHORIZER:
         rule = f"Java classes are not loaded; the authorizer of Moldau is {_STANDARD_AUTHORIZER}"
         yield _invalid(config, "authorizer.class.name", rule)
-    elif name and (config.has_remote_controllers or config.serves_brokers or "broker" not in config.roles):
-        rule = "only a single node, which is the broker and the controller, can have an authorizer yet"
-        yield _invalid(config, "authorizer.class.name", rule)
     everyone = config.text("allow.everyone.if.no.acl.found")
     if everyone is not None and everyone.strip().lower() not in ("true", "false"):
         yield ConfigError("allow.everyone.if.no.acl.found must be true or false", "allow.everyone.if.no.acl.found")
@@ -239,25 +236,26 @@ def _security_conflicts(config: BrokerConfig, listeners: tuple[Listener, ...]) -
         if protocol not in _SECURITY_PROTOCOLS:
             rule = f"{listener.name} has {protocol}, which is not one of {', '.join(_SECURITY_PROTOCOLS)}"
             yield _invalid(config, "listener.security.protocol.map", rule)
-    names = list(config.controller_listener_names) if config.has_remote_controllers or config.serves_brokers else []
-    if config.has_remote_controllers or config.serves_brokers or config.roles == {"controller"}:
-        names += [listener.name for listener in listeners if listener.name in config.controller_listener_names]
-        inter_broker = _inter_broker_listener(config)
-        names += [inter_broker] if inter_broker is not None else []
-    for name in dict.fromkeys(names):
-        protocol = config.security_protocols.get(name, "PLAINTEXT")
-        if protocol != "PLAINTEXT":
-            rule = f"{name} uses {protocol}, but connections between nodes can only use PLAINTEXT yet"
-            yield _invalid(config, "listener.security.protocol.map", rule)
+    if config.has_remote_controllers or config.serves_brokers:
+        yield from _inter_broker_conflicts(config, {listener.name for listener in config.listeners})
+    names = {listener.name for listener in listeners} | config.controller_listener_names
+    early = config.get("early.start.listeners")
+    for name in early if isinstance(early, tuple) else ():
+        if name.upper() not in names:
+            rule = f"{name} is neither in listeners nor in controller.listener.names"
+            yield _invalid(config, "early.start.listeners", rule)
 
 
-def _inter_broker_listener(config: BrokerConfig) -> str | None:
-    """The listener to which other brokers connect."""
-    name = config.optional_str("inter.broker.listener.name")
-    if name is not None:
-        return name.upper()
-    protocol = config.optional_str("security.inter.broker.protocol")
-    return next((each.name for each in config.listeners if each.security_protocol == protocol), protocol)
+def _inter_broker_conflicts(config: BrokerConfig, names: set[str]) -> Iterator[ConfigError]:
+    """``names``: the listeners for clients, one of which other brokers use."""
+    name = "inter.broker.listener.name"
+    if config.optional_str(name) is not None and "security.inter.broker.protocol" in config.static:
+        rule = "security.inter.broker.protocol is also set, which selects the listener by its protocol; remove one"
+        yield _invalid(config, name, rule)
+    elif config.inter_broker_listener_name not in names:
+        selected_by = name if config.optional_str(name) is not None else "security.inter.broker.protocol"
+        rule = f"other brokers connect to the listener {config.inter_broker_listener_name}, which is not in listeners"
+        yield _invalid(config, selected_by, rule)
 
 
 def _invalid(config: BrokerConfig, name: str, rule: str) -> ConfigError:

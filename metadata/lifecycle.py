@@ -47,6 +47,10 @@ _CATCHING_UP_MS: Final = 10
 _SHUTTING_DOWN_MS: Final = 50
 """The pause between heartbeats of a broker that waits for the controller to grant its shutdown."""
 
+NOT_AUTHORIZED: Final = (
+    "Add the principal of this broker to super.users of the controllers, or give it CLUSTER_ACTION on the cluster"
+)
+
 
 class State(enum.Enum):
     """See the module docstring."""
@@ -256,6 +260,8 @@ class BrokerLifecycle:
             return
         if response.error_code:
             self.problem = f"The controller rejects heartbeats with {error_name(response.error_code)}"
+            if response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                self.problem += f". {NOT_AUTHORIZED}"
             self._retry(now_ms)
             return
         self.problem = None
@@ -334,4 +340,6 @@ def _refusal(code: int, node_id: int, unsupported: str) -> str:
                 "The cluster has finalized a feature at a level that Moldau does not support "
                 f"(UNSUPPORTED_VERSION){which}. Lower it with kafka-features.sh downgrade"
             )
+        case ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            return f"The controller rejects the registration with {error_name(code)}. {NOT_AUTHORIZED}"
     return f"The controller rejects the registration with {error_name(code)}"

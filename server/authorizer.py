@@ -17,11 +17,14 @@ from typing import TYPE_CHECKING, Final
 from ..metadata.acls import acl_of
 from ..protocol.acl import AclOperation, AclResource
 from ..security.acls import CLUSTER_NAME, AclIndex, Decision, Rule, Settings
+from .network.peer_log import PeerLog
 
 if TYPE_CHECKING:
     from ..config.broker_config import BrokerConfig
     from ..coordinator.outcome import Caller
+    from ..metadata.broker_metadata import BrokerMetadata
     from ..metadata.image import MetadataDelta, MetadataImage
+    from .concurrency.timers import TimerWheel
 
 audit = logging.getLogger("kafka.authorizer.logger")
 
@@ -139,6 +142,15 @@ class Authorizer:
             records = self._image().access_control_entries.values()
             self._index = AclIndex(map(acl_of, records), self._settings)
         return self._index
+
+
+def new_authorizer(
+    config: BrokerConfig, metadata: BrokerMetadata, timers: TimerWheel, clock: Callable[[], float]
+) -> Authorizer:
+    """The authorizer of a node, which follows its metadata. ``clock``: that of the timers, in seconds."""
+    authorizer = Authorizer(settings_of(config), lambda: metadata.image, PeerLog(audit, timers, clock).log)
+    metadata.subscribe(authorizer.apply)
+    return authorizer
 
 
 def java_host(host: str) -> str:

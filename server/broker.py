@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from .coordination.groups import GroupCoordinators
     from .coordination.peers import Peers
     from .coordination.transactions import TransactionCoordinators
+    from .network.link_security import LinkSecurity
     from .network.links import Links
     from .network.read_ahead import ReadAhead
     from .replication.manager import Replication
@@ -85,10 +86,15 @@ class Broker:
         slices: Slices | None = None,
         remote: Callable[[BrokerMetadata], ControllerClient] | None = None,
         links: Links | None = None,
+        to_brokers: LinkSecurity | None = None,
     ) -> None:
         """``remote`` creates the client of remote controllers; without it, the controller is in this process.
-        ``slices`` and ``links``: those that such a client uses, for the other parts of the broker, too."""
+        ``slices`` and ``links``: those that such a client uses, for the other parts of the broker, too.
+        ``to_brokers``: the security of the links to other brokers; None: it is PLAINTEXT."""
         self.config = config
+        self.has_remote_controller = remote is not None
+        """Whether requests that change the metadata are forwarded, and authorized there."""
+        self._to_brokers = to_brokers
         self.now_ms = clock
         """Milliseconds since the epoch."""
         self.loop = loop
@@ -255,8 +261,16 @@ class Broker:
         """The other brokers of the cluster. Created on first use: a single broker has none."""
         if self._peers is None:
             from .coordination.peers import Peers
+            from .network.link_security import PLAINTEXT
 
-            self._peers = Peers(self.links, self.run_soon, self.node_id, lambda: self.metadata.image, self.config)
+            self._peers = Peers(
+                self.links,
+                self.run_soon,
+                self.node_id,
+                lambda: self.metadata.image,
+                self.config,
+                PLAINTEXT if self._to_brokers is None else self._to_brokers,
+            )
         return self._peers
 
     @property
@@ -333,13 +347,9 @@ class Broker:
                     "The metadata has ACLs, but authorizer.class.name is not set: every client may do everything"
                 )
             return None
-        from .authorizer import Authorizer, settings_of  # a broker without ACLs does not need them
-        from .network.peer_log import PeerLog
+        from .authorizer import new_authorizer  # a broker without ACLs does not need it
 
-        peer_log = PeerLog(logging.getLogger("kafka.authorizer.logger"), self.timers, self.loop.time)
-        authorizer = Authorizer(settings_of(config), lambda: self.metadata.image, peer_log.log)
-        self.metadata.subscribe(authorizer.apply)
-        return authorizer
+        return new_authorizer(config, self.metadata, self.timers, self.loop.time)
 
     def load(self) -> None:
         """Serve every partition of the metadata. Called at startup."""

@@ -17,6 +17,8 @@ _CONTROLLER: Final = Listeners.CONTROLLER
 _CLUSTER_ACTION: Final = ((AclOperation.CLUSTER_ACTION, AclResource.CLUSTER),)
 _PARTITIONS: Final = 50_000
 
+_SASL: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+
 _FROM_CLIENTS: Final = FORWARDED | {ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS}
 """APIs with the same handlers as on a broker's listener."""
 
@@ -35,6 +37,6 @@ CONTROLLER_APIS: Final[tuple[Api, ...]] = (
     Api(ApiKey.ALLOCATE_PRODUCER_IDS, 0, 0, "quorum_brokers", _CLUSTER_ACTION, _CONTROLLER),
     Api(ApiKey.ASSIGN_REPLICAS_TO_DIRS, 0, 0, "quorum_brokers", _CLUSTER_ACTION, _CONTROLLER, _PARTITIONS),
     Api(ApiKey.ENVELOPE, 0, 0, "envelope", _CLUSTER_ACTION, _CONTROLLER),
-    *(api for api in APIS if api.key in _FROM_CLIENTS),
+    *(api for api in APIS if api.key in _SASL | _FROM_CLIENTS),
 )
 # fmt: on

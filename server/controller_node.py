@@ -68,6 +68,9 @@ class Routes(Protocol):
     def route_of(self, key: int, version: int) -> Sliced[Route | None]:
         """The route of an API; None if this version is not served."""
 
+    def call(self, context: RequestContext, route: Route, request: Any) -> Any:
+        """The result of the handler of a request inside another one, or of its authorization."""
+
 
 class ControllerNode:
     """See the module docstring."""
@@ -90,6 +93,7 @@ class ControllerNode:
         decode_client_id: Callable[[Frame, int], tuple[str | None, int]],
         *,
         endpoint: Endpoint,
+        authorizer: Authorizer | None = None,
     ) -> None:
         """``endpoint`` is the address that brokers connect to. ``threads`` read pieces of snapshots."""
         self.config = config
@@ -100,8 +104,7 @@ class ControllerNode:
         self.now_ms = now_ms
         self.file_system = file_system
         self.dispatcher = dispatcher
-        self.authorizer: Authorizer | None = None
-        """Nodes with an authorizer serve no other nodes yet."""
+        self.authorizer = authorizer
         self.mutation_quotas: MutationQuotas | None = None
         """The broker that a client is connected to limits it."""
         self.decode_client_id = decode_client_id

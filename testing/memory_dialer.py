@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..server.network.dialing import Address, Dialed
+from ..server.network.dialing import Address, Dialed, Secure
 
 if TYPE_CHECKING:
     from ..log.descriptors import FileRange
@@ -160,8 +160,9 @@ class MemoryNetwork:
         """End `cut`."""
         self._silent.discard(address)
 
-    def dial(self, address: Address, done: Dialed) -> Callable[[], None]:
-        """See `Dialer.dial`."""
+    def dial(self, address: Address, done: Dialed, secure: Secure | None = None) -> Callable[[], None]:
+        """See `Dialer.dial`. There is no TLS."""
+        assert secure is None
         waiting: list[Dialed] = [done]
 
         def connect() -> None:

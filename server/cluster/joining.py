@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..concurrency.background import Background
     from ..concurrency.clock import Clock
     from ..concurrency.timers import TimerWheel
+    from ..network.link_security import LinkSecurity
     from ..storage.opening import Storage
 
 
@@ -40,8 +41,9 @@ class Joining:
         timers: TimerWheel,
         clock: Clock,
         rng: Random,
+        security: LinkSecurity,
     ) -> None:
-        """Lock and open the directories. Raises StorageError."""
+        """Lock and open the directories. ``security``: of the controllers' listener. Raises StorageError."""
         loop = asyncio.get_running_loop()
         turns = turns_of(loop)
         self._clock = clock
@@ -53,7 +55,7 @@ class Joining:
             config,
             opened,
             endpoints(listeners),
-            connect_by(self.links),
+            connect_by(self.links, security),
             timers,
             Slices(loop.call_soon, clock=turns.clock),
             clock,

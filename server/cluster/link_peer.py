@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...protocol.errors import KafkaError
 from ...protocol.schema import Versions
+from ..network.link_security import PLAINTEXT
 from ..network.links import Address as LinkAddress
 from ..network.links import LinkSettings
 from .peers import Unanswered
@@ -13,6 +14,7 @@ from .peers import Unanswered
 if TYPE_CHECKING:
     from ...metadata.observer import Address
     from ...protocol.schema import Request
+    from ..network.link_security import LinkSecurity
     from ..network.links import Link, Links
     from .peers import Connect, Done
 
@@ -52,10 +54,10 @@ def _unanswered(error: Exception) -> Unanswered:
     return Unanswered(str(error))
 
 
-def connect_by(links: Links) -> Connect:
+def connect_by(links: Links, security: LinkSecurity = PLAINTEXT) -> Connect:
     """Connections that use these links."""
 
     def connect(address: Address, client_id: str) -> LinkPeer:
-        return LinkPeer(links.open(LinkAddress(*address), client_id, _SETTINGS))
+        return LinkPeer(links.open(LinkAddress(*address), client_id, _SETTINGS, security))
 
     return connect

@@ -5,7 +5,7 @@ after a restart, and closed if the broker was unregistered. Each purpose has its
 verification must not wait behind markers, whose response waits for the high watermark.
 
 The listener is ``inter.broker.listener.name`` or, if that is not set, the first one with
-``security.inter.broker.protocol``.
+``security.inter.broker.protocol``. Links use TLS and SASL if it does.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from ..network.link_security import PLAINTEXT, LinkSecurity
 from ..network.links import Address, Link, LinkSettings
 
 if TYPE_CHECKING:
@@ -27,11 +28,20 @@ _PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 
 class BrokerLinks:
     """See the module docstring."""
 
-    def __init__(self, links: Links, node_id: int, image: Callable[[], MetadataImage], config: BrokerConfig) -> None:
+    def __init__(
+        self,
+        links: Links,
+        node_id: int,
+        image: Callable[[], MetadataImage],
+        config: BrokerConfig,
+        security: LinkSecurity = PLAINTEXT,
+    ) -> None:
         self._links = links
         self._node_id = node_id
         self._image = image
-        self._listener_name = config.optional_str("inter.broker.listener.name")
+        self._security = security
+        name = config.optional_str("inter.broker.listener.name")
+        self._listener_name = None if name is None else name.upper()
         self._protocol = _PROTOCOLS.get(config.optional_str("security.inter.broker.protocol") or "PLAINTEXT", 0)
         self.request_timeout_ms = config.int("request.timeout.ms")
         self._settings = LinkSettings()
@@ -53,7 +63,7 @@ class BrokerLinks:
         address = Address(endpoint.host, endpoint.port)
         if link is None:
             client_id = f"broker-{self._node_id}-{purpose}"
-            link = self._open[node_id, purpose] = self._links.open(address, client_id, self._settings)
+            link = self._open[node_id, purpose] = self._links.open(address, client_id, self._settings, self._security)
         else:
             link.move(address)
         return link

@@ -12,6 +12,7 @@ from .remote_verification import RemoteVerification
 if TYPE_CHECKING:
     from ...config.sources import BrokerConfig
     from ...metadata.image import MetadataImage
+    from ..network.link_security import LinkSecurity
     from ..network.links import Links
 
 
@@ -25,10 +26,11 @@ class Peers:
         node_id: int,
         image: Callable[[], MetadataImage],
         config: BrokerConfig,
+        security: LinkSecurity,
     ) -> None:
         """``links``: all connections of this process to other nodes."""
         self._links = links
-        self.brokers = BrokerLinks(links, node_id, image, config)
+        self.brokers = BrokerLinks(links, node_id, image, config, security)
         self.markers = RemoteMarkers(self.brokers, run_soon)
         self.verification = RemoteVerification(self.brokers, run_soon)
 

@@ -1,6 +1,7 @@
 """Envelope (API key 58): the request of a client that a broker forwards to the active controller (KIP-590).
 
 - Version 0. The envelope has the client's request with its header as it arrived, the client's principal and address.
+- The broker needs CLUSTER_ACTION on the cluster. The request inside is authorized for the client.
 - The response has the response to the client, with its header.
 - An API that brokers do not forward, or a version that is not served, is UNSUPPORTED_VERSION of the envelope; bytes
   that cannot be parsed are INVALID_REQUEST.
@@ -9,6 +10,7 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import struct
 from collections.abc import Callable
 from types import GeneratorType
@@ -39,6 +41,16 @@ class ForwardedRequest:
         self.listener_name = listener_name
         self.principal = principal
         self.client_host = client_host
+        self.acl_epoch = 0
+        self.amendments: list[Callable[[Any], None]] | None = None
+
+    def amend(self, change: Callable[[Any], None]) -> None:
+        """See `ServedRequest`."""
+        self.amendments = [*(self.amendments or ()), change]
+
+    def close_connection(self, reason: str, *, level: int = logging.WARNING) -> None:
+        """The connection is that of a broker, which has other clients."""
+        raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
 
     def origin(self, deadline_ms: int | None = None) -> Origin:
         """See `RequestContext`."""
@@ -64,7 +76,9 @@ def handle(node: ControllerNode, context: RequestContext, request: EnvelopeReque
     except MalformedMessage as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
     try:
-        answer: Any = yield from _steps(lambda: route.handle(node, cast("RequestContext", forwarded), message))
+        answer: Any = yield from _steps(lambda: node.dispatcher.call(cast("RequestContext", forwarded), route, message))
+        for change in forwarded.amendments or ():
+            change(answer)
     except KafkaError as error:
         failure = error
         answer = yield from _steps(lambda: route.failed(message, failure))

@@ -3,7 +3,8 @@
 `Dialer` is the port: it opens a `Stream`, or reports the error. `SocketDialer` uses TCP. The twin in memory for tests
 and simulations is `moldau.testing.memory_dialer`; one set of tests runs on both.
 
-A host name is resolved in a thread, and its addresses are tried one after the other. A connection can connect to
+A host name is resolved in a thread, and its addresses are tried one after the other. With TLS, the handshake is part of
+the attempt: its steps run when the socket is ready, and take less than a millisecond. A connection can connect to
 itself: Linux may select the destination as the source port if nothing listens there. A server that restarts could then
 not bind its own port, so such a connection counts as refused.
 """
@@ -17,7 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from .transport import TRANSPORTS, Transport, TransportFactory
+from .transport import TRANSPORTS, SendFirst, Transport
 
 if TYPE_CHECKING:
     import asyncio
@@ -55,11 +56,25 @@ class Stream(Protocol):
 Dialed = Callable[[Stream | OSError], None]
 
 
+class SecureTransport(Transport, Protocol):
+    """A transport that must complete a handshake first; see `tls_client.TlsClientTransport`."""
+
+    def shake_hands(self) -> None:
+        """Continue the handshake, and return when it is complete."""
+
+
+Secure = Callable[[socket.socket, str], SecureTransport]
+"""Creates the transport of a connection to this host. Raises OSError."""
+
+
 class Dialer(Protocol):
     """Opens connections."""
 
-    def dial(self, address: Address, done: Dialed) -> Callable[[], None]:
-        """Open a connection. ``done`` is called once, later. The returned function cancels the attempt."""
+    def dial(self, address: Address, done: Dialed, secure: Secure | None = None) -> Callable[[], None]:
+        """Open a connection. ``done`` is called once, later. The returned function cancels the attempt.
+
+        ``secure``: None opens a connection without TLS.
+        """
 
 
 class SocketDialer:
@@ -71,29 +86,30 @@ class SocketDialer:
         readiness: Readiness,
         turns: Turns,
         resolver: JobExecutor,
-        security_protocol: str = "PLAINTEXT",
     ) -> None:
         """``resolver`` runs the look-ups of names."""
         self.loop = loop
         self.readiness = readiness
         self.turns = turns
         self.resolver = resolver
-        self.new_transport: TransportFactory = TRANSPORTS[security_protocol]
 
-    def dial(self, address: Address, done: Dialed) -> Callable[[], None]:
+    def dial(self, address: Address, done: Dialed, secure: Secure | None = None) -> Callable[[], None]:
         """See `Dialer.dial`."""
-        return _Attempt(self, address, done).cancel
+        return _Attempt(self, address, done, secure).cancel
 
 
 _Candidate = tuple[int, tuple[str, int] | tuple[str, int, int, int]]
 
 
 class _Attempt:
-    """One attempt to connect: the look-up, then one address after the other."""
+    """One attempt to connect: the look-up, one address after the other, and the TLS handshake."""
 
-    def __init__(self, dialer: SocketDialer, address: Address, done: Dialed) -> None:
+    def __init__(self, dialer: SocketDialer, address: Address, done: Dialed, secure: Secure | None) -> None:
         self._dialer = dialer
+        self._host = address.host
         self._done: Dialed | None = done
+        self._secure = secure
+        self._securing: SecureTransport | None = None  # during its handshake
         self._sock: socket.socket | None = None
         self._candidates: list[_Candidate] = []
         self._error = OSError(errno.EADDRNOTAVAIL, "the host name has no address")
@@ -111,10 +127,14 @@ class _Attempt:
         self._drop()
 
     def _drop(self) -> None:
-        if self._sock is not None:
-            self._dialer.readiness.remove_writer(self._sock.fileno())
-            self._sock.close()
-            self._sock = None
+        sock, self._sock = self._sock, None
+        if sock is not None:
+            self._dialer.readiness.remove_writer(sock.fileno())
+            if self._securing is not None:
+                self._dialer.readiness.remove_reader(sock.fileno())
+                self._dialer.turns.closed(sock.fileno())
+                self._securing = None
+            sock.close()
 
     def _resolved(self, lookup: asyncio.Future[list[_Candidate]]) -> None:
         if lookup.cancelled():
@@ -151,9 +171,12 @@ class _Attempt:
                 continue
             self._dialer.readiness.add_writer(sock.fileno(), self._connected)
             return
+        self._end(self._error)
+
+    def _end(self, result: Stream | OSError) -> None:
         if self._done is not None:
             done, self._done = self._done, None
-            done(self._error)
+            done(result)
 
     def _failed(self, error: OSError) -> None:
         self._error = error
@@ -170,18 +193,46 @@ class _Attempt:
             self._next()
             return
         self._dialer.readiness.remove_writer(sock.fileno())
-        self._sock = None
-        done, self._done = self._done, None
-        assert done is not None
-        done(_SocketStream(sock, self._dialer))
+        if self._secure is None:
+            self._sock = None
+            self._end(_SocketStream(sock.fileno(), TRANSPORTS["PLAINTEXT"](sock), self._dialer))
+            return
+        try:
+            self._securing = self._secure(sock, self._host)
+        except OSError as error:
+            self._failed(error)
+            self._end(error)
+            return
+        self._shake_hands()
+
+    def _shake_hands(self) -> None:
+        """Continue the handshake, and wait for the socket until it is complete. Other addresses would fail as well."""
+        sock, transport, readiness = self._sock, self._securing, self._dialer.readiness
+        assert sock is not None
+        assert transport is not None
+        try:
+            transport.shake_hands()
+        except SendFirst:
+            readiness.add_writer(sock.fileno(), self._shake_hands)
+        except (BlockingIOError, InterruptedError):
+            readiness.remove_writer(sock.fileno())
+            readiness.add_reader(sock.fileno(), self._shake_hands)
+        except OSError as error:
+            self._failed(error)
+            self._end(error)
+        else:
+            readiness.remove_reader(sock.fileno())
+            readiness.remove_writer(sock.fileno())
+            self._sock = self._securing = None
+            self._end(_SocketStream(sock.fileno(), transport, self._dialer))
 
 
 class _SocketStream:
     """A connected socket."""
 
-    def __init__(self, sock: socket.socket, dialer: SocketDialer) -> None:
-        self.transport = dialer.new_transport(sock)
-        self._fd = sock.fileno()
+    def __init__(self, fd: int, transport: Transport, dialer: SocketDialer) -> None:
+        self.transport = transport
+        self._fd = fd
         self._readiness = dialer.readiness
         self._turns = dialer.turns
 

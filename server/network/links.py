@@ -13,6 +13,9 @@ know:
 - **A timeout covers everything**: the pause, the connection, the response. If it expires after the request was sent,
   the connection is closed, because responses arrive in order and later ones would have to wait.
 - **A slow request delays the later ones.** Requests that must not wait, such as heartbeats, have their own link.
+- **Security** (`link_security`): with SASL, a link authenticates before its first request, and again before its session
+  ends. Requests wait meanwhile; those that were sent before are still answered. If TLS or SASL fails, there is one line
+  in the log per second and address.
 
 Memory is bounded: the number of requests that wait (`max_waiting`), the unsent bytes, and the length of a response.
 Requests wait unencoded, because only the peer determines their version.
@@ -24,6 +27,7 @@ from __future__ import annotations
 
 import errno
 import logging
+from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -33,17 +37,21 @@ from ... import __version__
 from ...protocol.api import ApiKey
 from ...protocol.errors import EncodeError, ErrorCode, KafkaError, error_name
 from ...protocol.messages.api_versions import ApiVersionsRequest
+from ...protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from ...protocol.schema import Versions
+from ...security.sasl_client import SaslClientError
 from ..concurrency.slices import SlicedFuture
 from .conversation import STAGING_BYTES, Conversation, FrameReader, Peer, PeerError
-from .dialing import Address, Dialed, Dialer, SocketDialer, Stream
+from .dialing import Address, Dialed, Dialer, Secure, SocketDialer, Stream
+from .link_security import HANDSHAKE_VERSION, PLAINTEXT, LinkSecurity, LoginError, SaslLogin
+from .transport import HandshakeFailed
 
 if TYPE_CHECKING:
     import asyncio
     from random import Random
 
     from ...protocol.schema import Request
-    from ..concurrency.background import Background
+    from ..concurrency.background import Background, JobExecutor
     from ..concurrency.event_loop import Readiness
     from ..concurrency.slices import Sliced, Slices
     from ..concurrency.timers import Timer, TimerWheel
@@ -57,10 +65,15 @@ logger = logging.getLogger(__name__)
 MAX_READS_PER_EVENT = 16
 # No more requests are encoded while the kernel has not accepted this many bytes.
 MAX_UNSENT_BYTES = 1024 * 1024
-# Concurrent look-ups of host names.
+# Concurrent look-ups of host names, and steps of SCRAM.
 RESOLVERS = 2
+# When a session is renewed: at this part of its lifetime, as by Apache Kafka's clients.
+RENEWED_AT = (0.85, 0.95)
 
 _API_VERSIONS: Final = ApiVersionsRequest.STABLE_VERSIONS
+_AUTHENTICATE: Final = SaslAuthenticateRequest.STABLE_VERSIONS
+_NONCE_BYTES: Final = 18
+_LOGGED_EACH_MS: Final = 1000
 
 
 class LinkError(Exception):
@@ -142,8 +155,11 @@ class Outgoing:
 class Link:
     """Requests to one address; see the module docstring. Created by `Links.open`."""
 
-    def __init__(self, links: Links, address: Address, client_id: str, settings: LinkSettings) -> None:
+    def __init__(
+        self, links: Links, address: Address, client_id: str, settings: LinkSettings, security: LinkSecurity
+    ) -> None:
         self._links = links
+        self._security = security
         self.timers = links.timers
         self.address = address
         self.client_id = client_id
@@ -152,9 +168,10 @@ class Link:
         """What the peer supports, while the link is connected; the latest known after that."""
         self.is_closed = False
         self._unsent: deque[Outgoing] = deque()
-        self._in_flight: deque[Outgoing | None] = deque()  # None: ApiVersions
+        self._in_flight: deque[Outgoing | Callable[[Any], None]] = deque()  # functions: the link's own requests
         self._stream: Stream | None = None
-        self._is_ready = False  # the peer's versions are known
+        self._is_ready = False  # the peer's versions are known, and the peer has authenticated this node
+        self._log_in_again_at_ms: float | None = None
         self._cancel_dial: Callable[[], None] | None = None
         self._setup_timer: Timer | None = None
         self._conversation: Conversation
@@ -290,6 +307,9 @@ class Link:
             return
         if not self._is_ready:
             return
+        if self._unsent and self._log_in_again_at_ms is not None and self.timers.now_ms() >= self._log_in_again_at_ms:
+            self._log_in()
+            return
         while self._unsent and self._may_send():
             self._encode(self._unsent.popleft())
         self._flush()
@@ -315,15 +335,20 @@ class Link:
             self._output += frame
 
     def _connect(self) -> None:
-        settings = self.settings
-        self._cancel_dial = self._links.dial(self.address, self._dialed)
+        self._cancel_dial = self._links.dial(self.address, self._dialed, self._security.secure)
+        self._limit_setup("not connected")
+
+    def _limit_setup(self, problem: str) -> None:
+        timeout_ms = self.settings.setup_timeout_ms
         self._setup_timer = self.timers.call_after(
-            settings.setup_timeout_ms, lambda: self._failed(f"not connected within {settings.setup_timeout_ms} ms")
+            timeout_ms, lambda: self._failed(f"{problem} within {timeout_ms} ms")
         )
 
     def _dialed(self, result: Stream | OSError) -> None:
         self._cancel_dial = None
         if isinstance(result, OSError):
+            if isinstance(result, HandshakeFailed):
+                self._links.refused(self.address, str(result))
             self._failed(f"cannot connect: {result.strerror or result}")
             return
         self._stream = result
@@ -335,7 +360,7 @@ class Link:
 
     def _ask_for_versions(self, version: int) -> None:
         self._output += self._conversation.api_versions(version)
-        self._in_flight.append(None)
+        self._in_flight.append(self._learn_versions)
         self._flush()
 
     def _learn_versions(self, response: Any) -> None:
@@ -348,12 +373,75 @@ class Link:
         if response.error_code:
             raise PeerError(f"ApiVersions failed with {error_name(response.error_code)}")
         self.peer = peer
-        self._is_ready = True
         self._has_answered = False
+        if self._security.credentials is None:
+            self._ready()
+        else:
+            self._log_in()
+
+    def _ready(self) -> None:
+        """Requests can be sent."""
+        self._is_ready = True
         if self._setup_timer is not None:
             self._setup_timer.cancel()
             self._setup_timer = None
         self._pump()
+
+    # -- authentication ------------------------------------------------------------------------------------------------
+
+    def _log_in(self) -> None:
+        """Authenticate, for the first time or again. Requests wait until it is complete."""
+        self._is_ready = False
+        if self._setup_timer is None:
+            self._limit_setup("not authenticated again")
+        login = SaslLogin(self._security, self._links.new_nonce())
+        self._send_own(login.first(), HANDSHAKE_VERSION, lambda response: self._shook_hands(login, response))
+
+    def _send_own(self, request: Request, version: int, answered: Callable[[Any], None]) -> None:
+        self._output += self._conversation.request(request, version)
+        self._in_flight.append(answered)
+        self._flush()
+
+    def _shook_hands(self, login: SaslLogin, response: Any) -> None:
+        try:
+            self._authenticate(login, login.after_handshake(response))
+        except LoginError as error:
+            self._not_authenticated(str(error))
+
+    def _authenticate(self, login: SaslLogin, request: SaslAuthenticateRequest) -> None:
+        assert self.peer is not None
+        version = self.peer.highest_version(SaslAuthenticateRequest.API_KEY, _AUTHENTICATE)
+        self._send_own(request, version, lambda response: self._token_answered(login, response))
+
+    def _token_answered(self, login: SaslLogin, response: Any) -> None:
+        stream = self._stream
+        try:
+            compute = login.after_token(response)
+        except LoginError as error:
+            self._not_authenticated(str(error))
+            return
+
+        def computed(token: bytes | None, error: Exception | None) -> None:
+            if self._stream is not stream or stream is None:
+                return  # the connection was lost meanwhile
+            if error is not None:
+                self._not_authenticated(f"{error}. Check {self._security.login_setting}")
+            elif token is not None:
+                self._authenticate(login, SaslAuthenticateRequest(auth_bytes=token))
+            else:
+                self._logged_in(login)
+
+        self._links.compute(compute, computed)
+
+    def _logged_in(self, login: SaslLogin) -> None:
+        self._log_in_again_at_ms = None
+        if login.lifetime_ms > 0:
+            self._log_in_again_at_ms = self.timers.now_ms() + login.lifetime_ms * self._links.rng.uniform(*RENEWED_AT)
+        self._ready()
+
+    def _not_authenticated(self, reason: str) -> None:
+        self._links.refused(self.address, reason)
+        self._failed(reason)
 
     def _readable(self) -> None:
         stream = self._stream
@@ -372,6 +460,9 @@ class Link:
                         return  # a caller has closed the link
                 if not full and not stream.transport.pending():
                     break
+            else:
+                if stream.transport.pending():  # decrypted data, which the selector does not see
+                    self._links.later(lambda: self._continue_reading(stream))
         except (BlockingIOError, InterruptedError):
             pass  # all that has arrived was received
         except (PeerError, KafkaError) as error:
@@ -380,14 +471,20 @@ class Link:
             self._failed(f"the peer violates the protocol: {error}")
             return
         except OSError as error:
+            if isinstance(error, HandshakeFailed):
+                self._links.refused(self.address, str(error))
             self._failed(f"the connection was lost: {error.strerror or error}")
             return
         self._pump()
 
+    def _continue_reading(self, stream: Stream) -> None:
+        if self._stream is stream:
+            self._readable()
+
     def _answered(self, response: Any) -> None:
         outgoing = self._in_flight.popleft()
-        if outgoing is None:
-            self._learn_versions(response)
+        if not isinstance(outgoing, Outgoing):
+            outgoing(response)
             return
         self._has_answered = True
         self._failures = 0
@@ -460,9 +557,10 @@ class Link:
         self._is_ready = False
         self._waits_for_writable = False
         self._output = bytearray()
+        self._log_in_again_at_ms = None
         in_flight, self._in_flight = self._in_flight, deque()
         for outgoing in in_flight:
-            if outgoing is not None:
+            if isinstance(outgoing, Outgoing):
                 outgoing.complete(None, LinkError(f"{self}: {reason}", maybe_processed=True))
 
     def _fail_unsent(self, reason: str) -> None:
@@ -475,13 +573,21 @@ class Links:
     """The outgoing connections of one node, and what they share."""
 
     def __init__(
-        self, dialer: Dialer, timers: TimerWheel, later: Callable[[Callable[[], None]], object], rng: Random
+        self,
+        dialer: Dialer,
+        timers: TimerWheel,
+        later: Callable[[Callable[[], None]], object],
+        rng: Random,
+        threads: JobExecutor | None = None,
     ) -> None:
-        """``later`` calls back at the end of the iteration of the event loop."""
+        """``later`` calls back at the end of the iteration of the event loop. ``threads`` compute; None: nothing has to
+        be computed in a thread."""
         self.dialer = dialer
         self.timers = timers
         self.later = later
         self.rng = rng
+        self._threads = threads
+        self._logged_at_ms: dict[Address, float] = {}
         self.staging = memoryview(bytearray(STAGING_BYTES))
         self._links: dict[Link, None] = {}  # a set in the order of creation: what is closed together has an order
         self._cut: frozenset[Address] = frozenset()
@@ -498,13 +604,53 @@ class Links:
         rng: Random,
     ) -> Links:
         """Links that use TCP."""
-        return cls(SocketDialer(loop, readiness, turns, background.executor(RESOLVERS)), timers, later, rng)
+        threads = background.executor(RESOLVERS)
+        return cls(SocketDialer(loop, readiness, turns, threads), timers, later, rng, threads)
 
-    def open(self, address: Address, client_id: str, settings: LinkSettings | None = None) -> Link:
+    def open(
+        self,
+        address: Address,
+        client_id: str,
+        settings: LinkSettings | None = None,
+        security: LinkSecurity = PLAINTEXT,
+    ) -> Link:
         """Create a link. It connects when it has a request to send."""
-        link = Link(self, address, client_id, settings or LinkSettings())
+        link = Link(self, address, client_id, settings or LinkSettings(), security)
         self._links[link] = None
         return link
+
+    def new_nonce(self) -> str:
+        """Random printable characters without commas."""
+        return b64encode(self.rng.randbytes(_NONCE_BYTES)).decode()
+
+    def compute(self, work: Callable[[], bytes | None], done: Callable[[bytes | None, Exception | None], None]) -> None:
+        """Run a step of an authentication in a thread. ``done`` receives its result or its error, later."""
+
+        def ended(job: asyncio.Future[bytes | None]) -> None:
+            if job.cancelled():
+                done(None, OSError(errno.ECANCELED, "the server is stopping"))
+                return
+            error = job.exception()
+            assert error is None or isinstance(error, Exception)
+            done(None if error is not None else job.result(), error)
+
+        if self._threads is not None:
+            self._threads.run(work).add_done_callback(ended)
+            return
+        try:
+            token = work()
+        except SaslClientError as error:
+            failure = error
+            self.later(lambda: done(None, failure))
+        else:
+            self.later(lambda: done(token, None))
+
+    def refused(self, address: Address, reason: str) -> None:
+        """TLS or SASL has failed with this peer."""
+        now_ms = self.timers.now_ms()
+        if now_ms - self._logged_at_ms.get(address, -_LOGGED_EACH_MS) >= _LOGGED_EACH_MS:
+            self._logged_at_ms[address] = now_ms
+            logger.error("Cannot connect to %s: %s", address, reason)
 
     def cut(self, addresses: Iterable[Address]) -> None:
         """For tests: from now on, connections to these addresses are refused, and existing ones are lost."""
@@ -513,10 +659,10 @@ class Links:
             if link.address in self._cut:
                 link.lose_connection()
 
-    def dial(self, address: Address, done: Dialed) -> Callable[[], None]:
+    def dial(self, address: Address, done: Dialed, secure: Secure | None = None) -> Callable[[], None]:
         """See `Dialer.dial`."""
         if address not in self._cut:
-            return self.dialer.dial(address, done)
+            return self.dialer.dial(address, done, secure)
         attempts = [done]
 
         def refuse() -> None:

@@ -187,11 +187,20 @@ class TlsTransport:
         "principal",
     )
 
-    def __init__(self, context: ssl.SSLContext, sock: socket.socket, security: TlsSecurity) -> None:
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        sock: socket.socket,
+        security: TlsSecurity | None,
+        server_hostname: str | None = None,
+    ) -> None:
+        """Without ``security``, the peer is a server with this name (`tls_client`)."""
         self._sock = sock
         self._security = security
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._tls = context.wrap_bio(
+            self._incoming, self._outgoing, server_side=security is not None, server_hostname=server_hostname
+        )
         self._shaking_hands = True  # until the last flight has been sent
         self._complete = False  # except for the last flight, which the kernel has not accepted yet
         self._turn = False  # a step of the handshake may run: this connection has its turn
@@ -298,6 +307,7 @@ class TlsTransport:
             with contextlib.suppress(OSError):
                 self._send_encrypted(0)  # the alert
             raise HandshakeFailed(f"the TLS handshake failed: {_text(error)}") from None
+        assert self._security is not None
         self.principal = self._security.principal_of(self._tls.getpeercert(binary_form=True))
         self._complete = True
         self._send_flight()

@@ -18,15 +18,16 @@ from ..storage.opening import SECURITY_PROTOCOLS
 from .node_server import advertised_address, bind
 
 if TYPE_CHECKING:
-    from ...config.broker_config import BrokerConfig
+    from ...config.broker_config import BrokerConfig, Listener
     from ...log.files import FileSystem
     from ...metadata.quorum import Metadata
+    from ..authorizer import Authorizer
     from ..concurrency.background import Background
     from ..concurrency.clock import Clock
     from ..concurrency.slices import Slices
     from ..controller_client import LocalController
     from ..network.frames import FrameHandler
-    from ..network.listeners import Network
+    from ..network.listeners import Network, Security
 
 _THREADS = 4
 """Maximum number of concurrent reads of snapshots."""
@@ -35,7 +36,12 @@ _THREADS = 4
 class ControllerListener:
     """See the module docstring."""
 
-    def __init__(self, config: BrokerConfig, new_network: Callable[[FrameHandler], Network]) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        new_network: Callable[[FrameHandler], Network],
+        security_of: Callable[[Listener], Security],
+    ) -> None:
         """Bind the addresses; nothing is accepted before `serve`. Raises StartError."""
         self._config = config
         self._dispatcher = Dispatcher(CONTROLLER_APIS)
@@ -43,7 +49,7 @@ class ControllerListener:
         self.node: ControllerNode | None = None
         try:
             for listener in config.controller_listeners:
-                bind(self.network, listener)
+                bind(self.network, listener, security_of(listener))
         except BaseException:
             self.network.disconnect()
             raise
@@ -63,6 +69,7 @@ class ControllerListener:
         now_ms: Clock,
         background: Background,
         file_system: FileSystem,
+        authorizer: Authorizer | None,
     ) -> None:
         """Begin the sessions of the brokers, and accept connections."""
         self.node = ControllerNode(
@@ -78,6 +85,7 @@ class ControllerListener:
             self._dispatcher,
             decode_client_id,
             endpoint=self.endpoint,
+            authorizer=authorizer,
         )
         self.node.start()
         self._dispatcher.serve_node(self.node)

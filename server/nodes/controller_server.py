@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ..concurrency.event_loop import EndOfIteration, turns_of
 from ..concurrency.file_jobs import FileJobs
@@ -20,6 +21,9 @@ from ..upkeep.metadata_snapshots import MetadataSnapshots
 from ..upkeep.trash import Trash
 from .controller_listener import ControllerListener
 from .node_server import CLOSE_GRACE_SECONDS, NodeServer
+
+if TYPE_CHECKING:
+    from ..authorizer import Authorizer
 
 _THREADS = 4
 """Maximum number of concurrent file operations."""
@@ -43,7 +47,9 @@ class ControllerServer(NodeServer):
         loop = asyncio.get_running_loop()
         config = self.config
         try:
-            self._listener = listener = ControllerListener(config, partial(self._create_network, loop))
+            self._listener = listener = ControllerListener(
+                config, partial(self._create_network, loop), self._security_of
+            )
             assert self._timers is not None
             assert self._background is not None
             timers, background = self._timers, self._background
@@ -71,7 +77,14 @@ class ControllerServer(NodeServer):
             await self._abort_startup(self._storage)
             raise
         controller = LocalController(metadata, slices, group_commit, self._clock, timers)
-        listener.serve(metadata, controller, slices, self._clock, background, self._file_system)
+        if self._users is not None:
+            self._users.image = lambda: metadata.image
+        authorizer: Authorizer | None = None
+        if config.str("authorizer.class.name"):
+            from ..authorizer import new_authorizer  # a controller without ACLs does not need it
+
+            authorizer = new_authorizer(config, metadata, timers, loop.time)
+        listener.serve(metadata, controller, slices, self._clock, background, self._file_system, authorizer)
 
     async def stop(self) -> None:
         """Complete the pending requests, flush, and close."""

@@ -163,7 +163,7 @@ def tls_security(settings: ListenerConfig, *, identifies: bool) -> TlsSecurity:
     client_auth = settings.str("ssl.client.auth")
     if not identifies and not settings.is_own("ssl.client.auth"):
         client_auth = "none"  # the general setting is for listeners without SASL, as in Apache Kafka
-    trusted = _trusted(settings)
+    trusted = trusted_by(settings)
     if client_auth != "none" and trusted is None:
         _fail(
             settings,
@@ -172,7 +172,7 @@ def tls_security(settings: ListenerConfig, *, identifies: bool) -> TlsSecurity:
             "ssl.truststore.certificates must be set",
         )
     versions, ciphers = _versions_and_ciphers(settings)
-    store = _key_store(settings)
+    store = key_store_of(settings)
     try:
         context = server_context(store, trusted=trusted, client_auth=client_auth, versions=versions, ciphers=ciphers)
     except TlsError as error:
@@ -224,7 +224,8 @@ def _versions_and_ciphers(settings: ListenerConfig) -> tuple[tuple[str, ...], st
     return tuple(allowed), ":".join(names) or None
 
 
-def _key_store(settings: ListenerConfig) -> KeyStore:
+def key_store_of(settings: ListenerConfig) -> KeyStore:
+    """The private key and the certificate in the settings of a listener. Raises ConfigError."""
     location = settings.optional_str("ssl.keystore.location")
     key = settings.optional_str("ssl.keystore.key")
     chain = settings.optional_str("ssl.keystore.certificate.chain")
@@ -259,7 +260,8 @@ def _key_store(settings: ListenerConfig) -> KeyStore:
         _fail(settings, "ssl.keystore.key", f"the key or its certificate chain cannot be used: {error}")
 
 
-def _trusted(settings: ListenerConfig) -> str | None:
+def trusted_by(settings: ListenerConfig) -> str | None:
+    """The trusted certificates in the settings of a listener, in PEM. Raises ConfigError."""
     location = settings.optional_str("ssl.truststore.location")
     certificates = settings.optional_str("ssl.truststore.certificates")
     password = settings.optional_str("ssl.truststore.password")

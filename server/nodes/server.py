@@ -11,11 +11,12 @@ next startup needs no recovery.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...config.broker_config import Listener
+from ...config.broker_config import BrokerConfig, Listener
+from ...config.definition import ConfigError
 from ..broker import Broker
 from ..requests.dispatch import Dispatcher
 from ..requests.load_ahead import LoadAhead, modules_of_requests
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from ...metadata.image import MetadataDelta, MetadataImage
     from ..cluster.membership import Membership
+    from ..network.link_security import LinkSecurity
     from ..network.links import Links
     from ..network.listeners import Network
     from .controller_listener import ControllerListener
@@ -50,6 +52,7 @@ class Server(NodeServer):
     _joining: Storage | None = None  # locked, but without logs
     _membership: Membership | None = None
     _links: Links | None = None  # to controllers and other brokers
+    _to_brokers: LinkSecurity | None = None
     _controller_listener: ControllerListener | None = None
     brokers: Collection[int] | None = None
     """The ids of the brokers that the cluster may have, if this node is the controller of others; None: any."""
@@ -68,6 +71,10 @@ class Server(NodeServer):
         assert self._background is not None
         try:
             self._bind(config.listeners)
+            if config.has_remote_controllers or config.serves_brokers:
+                from .outgoing_security import to_brokers  # a single node does not need it
+
+                self._to_brokers = self._outgoing(to_brokers)
             if config.has_remote_controllers:
                 await self._join()
             else:
@@ -89,6 +96,7 @@ class Server(NodeServer):
                 slices=None if membership is None else membership.slices,
                 remote=None if membership is None else membership.controller,
                 links=self._links,
+                to_brokers=self._to_brokers,
             )
             self.broker.decoder.process.budget = network.budget
             self.broker.load()
@@ -118,6 +126,7 @@ class Server(NodeServer):
     async def _join(self) -> None:
         """Join the cluster of remote controllers."""
         from ..cluster.joining import Joining  # a server with its own controller does not need it
+        from .outgoing_security import to_controllers
 
         assert self._background is not None
         assert self._timers is not None
@@ -131,6 +140,7 @@ class Server(NodeServer):
                 timers=self._timers,
                 clock=self._clock,
                 rng=self._rng,
+                security=self._outgoing(to_controllers),
             )
             self._membership = joining.membership
             self._links = joining.links
@@ -140,6 +150,13 @@ class Server(NodeServer):
             self._joining = None  # it was abandoned
             raise StartError(str(error)) from error
         self._storage, self._joining = joining.storage, None
+
+    def _outgoing(self, security_of: Callable[[BrokerConfig], LinkSecurity]) -> LinkSecurity:
+        """The security of links to other nodes. Raises StartError."""
+        try:
+            return security_of(self.config)
+        except ConfigError as error:
+            raise StartError(error.message) from None
 
     async def _wait(self, steps: Coroutine[Any, Any, None]) -> None:
         from ..cluster.membership import MembershipError
@@ -152,7 +169,7 @@ class Server(NodeServer):
     def _bind_controller(self, loop: asyncio.AbstractEventLoop) -> None:
         from .controller_listener import ControllerListener  # a controller that serves no other broker does not need it
 
-        self._controller_listener = ControllerListener(self.config, partial(self._new_network, loop))
+        self._controller_listener = ControllerListener(self.config, partial(self._new_network, loop), self._security_of)
 
     def _serve_brokers(self, broker: Broker) -> None:
         if self._controller_listener is not None:
@@ -162,7 +179,13 @@ class Server(NodeServer):
             assert isinstance(broker.metadata, Metadata)
             assert isinstance(broker.controller, LocalController)
             self._controller_listener.serve(
-                broker.metadata, broker.controller, broker.slices, self._clock, broker.background, self._file_system
+                broker.metadata,
+                broker.controller,
+                broker.slices,
+                self._clock,
+                broker.background,
+                self._file_system,
+                broker.authorizer,
             )
 
     async def brokers_left(self) -> None:

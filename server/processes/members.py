@@ -177,16 +177,18 @@ def _controller(config: BrokerConfig, addresses: Sequence[Sequence[Listener]], f
     if config.controller_listeners:
         configured = config.controller_listeners[0]
         return configured._replace(port=configured.port or _take(free_port, taken, configured.host, 0))
-    name = config.list("controller.listener.names")[0].upper()
-    return Listener(name, _LOOPBACK, _take(free_port, taken, _LOOPBACK, 0), "PLAINTEXT")
+    name = config.controller_listener_name
+    protocol = config.security_protocols.get(name, "PLAINTEXT")
+    return Listener(name, _LOOPBACK, _take(free_port, taken, _LOOPBACK, 0), protocol)
 
 
 def _protocols(config: BrokerConfig, controller: Listener) -> str | None:
-    """`listener.security.protocol.map` with the listener of the controller; None if it contains it."""
+    """`listener.security.protocol.map` with the listener of the controller; None if the default contains it."""
     protocols = config.security_protocols
-    if controller.name in protocols:
+    if controller.name in protocols and config.origin("listener.security.protocol.map") == "default":
         return None
-    return ",".join(f"{name}:{each}" for name, each in {**protocols, controller.name: "PLAINTEXT"}.items())
+    protocols.setdefault(controller.name, controller.security_protocol)
+    return ",".join(f"{name}:{each}" for name, each in protocols.items())
 
 
 def _advertised(config: BrokerConfig, number: int) -> str:

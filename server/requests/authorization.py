@@ -10,6 +10,8 @@ Checks are generators that yield once per element, because requests may be long.
 - Fetches are checked by their handler, which knows the partitions of their sessions (`handlers.fetch_authorization`).
 - Requests are checked when they arrive, not again when a waiting fetch wakes up, as in Apache Kafka.
 - Produce requests of which a partition was refused with ``acks=0`` close the connection.
+- Requests that a broker forwards to a remote controller are checked there, as in Apache Kafka
+  (`controller_authorization`): the controller knows a new ACL first.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from ...protocol.acl import AclResource as On
 from ...protocol.api import ApiKey
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.uuid import ZERO_UUID
-from ..authorizer import java_host
+from ..controller_apis import FORWARDABLE
 
 if TYPE_CHECKING:
     from ..authorizer import Authorizer
@@ -61,7 +63,7 @@ class Checked:
         self.route = route
         self.request = request
         self.principal = context.principal
-        self.host = java_host(context.connection.peer_host)
+        self.host = authorizer.host_of(context.client_host)
 
     def allows(self, operation: Can, kind: On, name: str = "kafka-cluster", *, logged: bool = True) -> bool:
         """Whether the client may perform an operation."""
@@ -92,10 +94,16 @@ class Checked:
 
 def authorized(broker: Broker, context: ServedRequest, route: Route, request: Any) -> Sliced[Any]:
     """Check a request, and call its handler if the check does not refuse it."""
+    forwarded = broker.has_remote_controller and route.api.key in FORWARDABLE
+    check = _nothing if forwarded else CHECKS[route.api.key]
+    return (yield from checked_by(check, broker, context, route, request))
+
+
+def checked_by(check: Check, broker: Broker, context: ServedRequest, route: Route, request: Any) -> Sliced[Any]:
+    """Like `authorized`, with this check."""
     authorizer = broker.authorizer
     assert authorizer is not None
     context.acl_epoch = authorizer.epoch
-    check = CHECKS[route.api.key]
     refused = yield from check(Checked(broker, authorizer, context, route, request))
     if refused is not None:
         context.acl_epoch = -1
@@ -132,7 +140,7 @@ def _whole(*needed: tuple[Can, On, str | None]) -> Check:
     return check
 
 
-def _cluster(*operations: Can) -> Check:
+def on_cluster(*operations: Can) -> Check:
     """One of these operations on the cluster."""
 
     def check(checked: Checked) -> Sliced[Response | None]:
@@ -513,7 +521,7 @@ def _find_coordinator(checked: Checked) -> Sliced[Response | None]:
     request = checked.request
     kind = {_GROUP_KEY: On.GROUP, _TRANSACTION_KEY: On.TRANSACTIONAL_ID}.get(request.key_type)
     if kind is None:
-        return None if request.key_type != _SHARE_KEY else (yield from _cluster(Can.CLUSTER_ACTION)(checked))
+        return None if request.key_type != _SHARE_KEY else (yield from on_cluster(Can.CLUSTER_ACTION)(checked))
     if checked.route.version >= 4:
         return (yield from _elements(Can.DESCRIBE, kind, "coordinator_keys", "coordinators")(checked))
     if checked.allows(Can.DESCRIBE, kind, request.key):
@@ -613,7 +621,7 @@ def _add_partitions_to_txn(checked: Checked) -> Sliced[Response | None]:
     )
 
     if checked.route.version >= 4:
-        return (yield from _cluster(Can.CLUSTER_ACTION)(checked))
+        return (yield from on_cluster(Can.CLUSTER_ACTION)(checked))
     request = checked.request
     if not checked.allows(Can.WRITE, On.TRANSACTIONAL_ID, request.v3_and_below_transactional_id):
         return (yield from checked.failed(On.TRANSACTIONAL_ID))
@@ -692,8 +700,8 @@ def _describe_cluster(checked: Checked) -> Sliced[None]:
     yield from ()
 
 
-_ALTER_CLUSTER: Final = _cluster(Can.ALTER)
-_DESCRIBE_CLUSTER: Final = _cluster(Can.DESCRIBE)
+_ALTER_CLUSTER: Final = on_cluster(Can.ALTER)
+_DESCRIBE_CLUSTER: Final = on_cluster(Can.DESCRIBE)
 _READ_GROUP: Final = _whole((Can.READ, On.GROUP, "group_id"))
 _WRITE_TRANSACTION: Final = _whole((Can.WRITE, On.TRANSACTIONAL_ID, "transactional_id"))
 
@@ -722,7 +730,7 @@ CHECKS: Final[dict[ApiKey, Check]] = {
     ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions_to_txn,
     ApiKey.ADD_OFFSETS_TO_TXN: _all(_WRITE_TRANSACTION, _READ_GROUP),
     ApiKey.END_TXN: _WRITE_TRANSACTION,
-    ApiKey.WRITE_TXN_MARKERS: _cluster(Can.ALTER, Can.CLUSTER_ACTION),
+    ApiKey.WRITE_TXN_MARKERS: on_cluster(Can.ALTER, Can.CLUSTER_ACTION),
     ApiKey.TXN_OFFSET_COMMIT: _all(_WRITE_TRANSACTION, _READ_GROUP, _elements(Can.READ, On.TOPIC, "topics", "topics")),
     ApiKey.DESCRIBE_ACLS: _DESCRIBE_CLUSTER,
     ApiKey.CREATE_ACLS: _ALTER_CLUSTER,
@@ -738,8 +746,8 @@ CHECKS: Final[dict[ApiKey, Check]] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _ALTER_CLUSTER,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _DESCRIBE_CLUSTER,
     ApiKey.OFFSET_DELETE: _offset_delete,
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: _cluster(Can.DESCRIBE_CONFIGS),
-    ApiKey.ALTER_CLIENT_QUOTAS: _cluster(Can.ALTER_CONFIGS),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: on_cluster(Can.DESCRIBE_CONFIGS),
+    ApiKey.ALTER_CLIENT_QUOTAS: on_cluster(Can.ALTER_CONFIGS),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _DESCRIBE_CLUSTER,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _ALTER_CLUSTER,
     ApiKey.DESCRIBE_QUORUM: _DESCRIBE_CLUSTER,
@@ -751,7 +759,7 @@ CHECKS: Final[dict[ApiKey, Check]] = {
     ApiKey.LIST_TRANSACTIONS: _filtered(Can.DESCRIBE, On.TRANSACTIONAL_ID, "transaction_states", "transactional_id"),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: _consumer_group_heartbeat,
     ApiKey.CONSUMER_GROUP_DESCRIBE: _consumer_group_describe,
-    ApiKey.LIST_CONFIG_RESOURCES: _cluster(Can.DESCRIBE_CONFIGS),
+    ApiKey.LIST_CONFIG_RESOURCES: on_cluster(Can.DESCRIBE_CONFIGS),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,
 }
 """The check of each API of the table."""

@@ -86,6 +86,7 @@ class Node(Protocol):
 
     slices: Slices
     timers: TimerWheel
+    authorizer: Authorizer | None
 
 
 class Route:
@@ -231,9 +232,8 @@ class Dispatcher:
 
     def serve(self, broker: Broker) -> None:
         """Set the broker. To be called before the first frame."""
-        self.serve_node(broker)
-        self._authorizer = broker.authorizer
-        if self._authorizer is not None:
+        self._serve(broker)
+        if broker.authorizer is not None:
             from .authorization import authorized  # other servers do not need it
 
             self._authorized = authorized
@@ -243,7 +243,15 @@ class Dispatcher:
         )
 
     def serve_node(self, node: Node) -> None:
-        """Set what the handlers receive, if no API has a fast path. To be called before the first frame."""
+        """Set the controller that the handlers receive. To be called before the first frame."""
+        self._serve(node)
+        if node.authorizer is not None:
+            from .controller_authorization import authorized  # other servers do not need it
+
+            self._authorized = authorized
+
+    def _serve(self, node: Node) -> None:
+        self._authorizer = node.authorizer
         self._broker = node
         self._slices = node.slices
         self._clock = node.slices.clock
@@ -257,6 +265,12 @@ class Dispatcher:
             if api is not None:
                 route = self._routes[route_key] = yield from _new_route(api, route_key)
         return route
+
+    def call(self, context: RequestContext, route: Any, request: Any) -> Any:
+        """The result of the handler of such a request, or of its authorization."""
+        if self._authorizer is not None:
+            return self._authorized(self._broker, context, route, request)
+        return route.handle(self._broker, context, request)
 
     def handle(self, connection: Connection, frame: Frame) -> ServedRequest | list[Part] | None:
         """Serve one frame; see `frames.FrameHandler`."""

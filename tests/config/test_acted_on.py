@@ -17,6 +17,7 @@ READ_IN_CONFIG = {
     "broker.id",
     "controller.listener.names",
     "controller.quorum.voters",
+    "early.start.listeners",
     "listener.security.protocol.map",
     "listeners",
     "log.dir",

@@ -13,6 +13,7 @@ def config_of(**settings: str) -> BrokerConfig:
 
 
 _AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+_BROKER = {"process_roles": "broker", "controller_quorum_bootstrap_servers": "localhost:1"}
 _CONTROLLER = {"process_roles": "controller", "listeners": "CONTROLLER://localhost:1"}
 
 
@@ -246,10 +247,15 @@ def test_every_invalid_value_is_reported_with_its_rule_and_origin() -> None:
         ),
         ({**_CONTROLLER, "controller_quorum_voters": "2@localhost:1"}, "the voter must be node 1"),
         ({**_CONTROLLER, "controller_quorum_voters": "1@localhost:1,2@localhost:2"}, "only voter"),
-        ({**_CONTROLLER, "listener_security_protocol_map": "CONTROLLER:SSL"}, "nodes can only use PLAINTEXT yet"),
+        ({**_BROKER, "inter_broker_listener_name": "B"}, "the listener B, which is not in"),
+        ({**_BROKER, "security_inter_broker_protocol": "SASL_SSL"}, "the listener SASL_SSL, which is not in"),
+        (
+            {**_BROKER, "inter_broker_listener_name": "PLAINTEXT", "security_inter_broker_protocol": "PLAINTEXT"},
+            "security.inter.broker.protocol is also set",
+        ),
+        ({"early_start_listeners": "CONTROLLER,B"}, "B is neither in listeners nor in controller.listener.names"),
         ({**_CONTROLLER, "advertised_listeners": "B://localhost:1"}, "has no protocol for B"),
         ({"authorizer_class_name": "org.apache.kafka.Authorizer"}, "Java classes are not loaded"),
-        ({**_CONTROLLER, "authorizer_class_name": _AUTHORIZER}, "only a single node"),
         ({"super_users": "User:admin"}, "has no effect without authorizer.class.name"),
         ({"allow_everyone_if_no_acl_found": "true"}, "has no effect without authorizer.class.name"),
         ({"authorizer_class_name": _AUTHORIZER, "super_users": "User:a;b"}, "separated by semicolons"),
