@@ -79,6 +79,7 @@ _PREFIX_SIZE = 16
 # More buffers than this are joined before they are written: a system call takes 1,024 at most.
 _MAX_BUFFERS = 512
 _MAX_SEQUENCE = 0x7FFF_FFFF
+_NO_COORDINATOR = -1
 # The attributes that the fast path accepts in a client's batch: a codec and the transactional bit.
 _PLAIN_ATTRIBUTES = CODEC_MASK | TRANSACTIONAL_MASK
 _LARGEST_CODEC = 4
@@ -1048,6 +1049,29 @@ class Log:
     def first_unstable_offset(self) -> int | None:
         """The first offset of the oldest open transaction; None if there is none."""
         return self.producers.first_open_transaction()
+
+    def transactions_ended_since(self, offset: int) -> list[CompletedTransaction]:
+        """The transactions that began in this log and have their markers at `offset` or later, in the order of the
+        markers. Reads the headers of the batches from the latest producer snapshot before `offset` on, if there may be
+        such markers.
+
+        Raises CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
+        """
+        self.check_online()
+        if all(entry.coordinator_epoch == _NO_COORDINATOR for entry in self.producers):
+            return []  # there is no marker in the log
+        with self.storage_errors():
+            rest = self.segments.producer_batches(offset, self.log_end_offset)
+            if not any(header.is_control for header, _batch in rest):
+                return []
+            state = ProducerState()
+            self.snapshots.restore(state, self.segments, self.segments[0].base_offset, offset)
+            replayed = (
+                state.replay(header, batch)
+                for header, batch in self.segments.producer_batches(offset, self.log_end_offset)
+                if header.base_offset >= offset
+            )
+            return [ended for ended in replayed if ended is not None]
 
     # Truncating
 

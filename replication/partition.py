@@ -26,6 +26,7 @@ decrease: the records below it were committed, and a new leader has all of them.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 from ..log.config import LogConfig
@@ -36,6 +37,8 @@ from ..protocol.errors import ErrorCode, KafkaError
 from .in_sync import NO_BROKER_EPOCH, UNKNOWN_OFFSET, InSyncReplicas
 from .uncommitted import AwaitedFlush, OffsetWaiters, OnAcknowledged, UncommittedRecords
 from .waiters import Waiters
+
+logger = logging.getLogger(__name__)
 
 ACKS_ALL = -1
 ACKS_ONE = 1
@@ -144,8 +147,14 @@ class Partition:
         log = self.log
         offset = min(max(offset, log.log_start_offset), self.high_watermark)
         if offset < log.log_end_offset:
-            self.uncommitted = UncommittedRecords(offset)
-            self.uncommitted.add(log.log_end_offset, log.size)  # an upper bound; fetches may wake up early
+            uncommitted = self.uncommitted = UncommittedRecords(offset)
+            uncommitted.add(log.log_end_offset, log.size)  # an upper bound; fetches may wake up early
+            try:
+                for transaction in log.transactions_ended_since(offset):
+                    uncommitted.add_ending(transaction.first_offset, transaction.last_offset)
+            except KafkaError as error:  # any transaction may have its marker above the high watermark
+                logger.error("%s-%d: reading its uncommitted records failed: %s", self.topic, self.index, error.message)
+                uncommitted.add_ending(log.log_start_offset, log.log_end_offset - 1)
 
     def _derive(self) -> None:
         # Appends that wait for a flush wait until it has ended, whatever the current setting is.

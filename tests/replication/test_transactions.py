@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
 
 from moldau.log.memory_files import MemoryFileSystem
+from moldau.log.segments import Segments
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.records import Record, build_batch
 from moldau.replication.partition import ISOLATION_READ_COMMITTED, ISOLATION_READ_UNCOMMITTED
 
-from .partitions import DIRECTORY, NOW, Waiter, append, follow, lead, open_partition, refusal_of
+from .partitions import DIRECTORY, NOW, Waiter, append, follow, lead, new_partition, open_partition, refusal_of
 
 
 @pytest.fixture
@@ -113,6 +115,77 @@ def test_open_transactions_limit_readers_after_a_restart(file_system: Any, parti
     assert partition.has_open_transaction(1, 0)
     partition.append_marker(1, 1, coordinator_epoch=0, committed=True, transaction_version=2, now_ms=NOW)
     assert offsets(partition) == (5, 5)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("rolled", ["nothing", "before", "between"])
+def test_after_a_restart_a_transaction_is_open_until_its_marker_is_committed(
+    file_system: Any, partition: Any, clean: bool, committed: bool, rolled: str
+) -> None:
+    """The high watermark of the checkpoint is between the records of a transaction and its marker."""
+    earlier, first, second = (Producer(partition, number) for number in range(3))
+    earlier.write()
+    earlier.end()  # 1
+    if rolled == "before":
+        partition.log.roll(NOW)
+    append(partition)
+    first.write()  # 3
+    if rolled == "between":
+        partition.log.roll(NOW)
+    second.write()  # 4
+    append(partition)  # 5
+    second.end(committed=committed)  # 6
+    first.end(committed=committed)  # 7
+    append(partition)
+    if clean:
+        partition.log.close(NOW)
+    partition = new_partition(file_system.crash(), clean=clean)
+    partition.restore_high_watermark(5)
+    found = []
+    lead(partition, replicas=(1, 2), isr=(1, 2))
+    for position in (5, 6, 7, 8, 9):
+        partition.follower_fetched(2, position, now_ms=NOW, eligible=True)
+        partition.advance_high_watermark()
+        found.append(offsets(partition))
+    assert found == [(3, 5), (3, 6), (3, 7), (8, 8), (9, 9)]
+
+
+def test_a_marker_that_is_truncated_after_a_restart_leaves_its_transaction_open(
+    file_system: Any, partition: Any
+) -> None:
+    producer = Producer(partition, 1)
+    producer.write()
+    producer.end()
+    partition = new_partition(file_system, clean=False)
+    partition.restore_high_watermark(1)
+    follow(partition)
+    partition.truncate_as_follower(1, NOW)
+    partition.append_as_follower(b"", high_watermark=1, log_start_offset=0, now_ms=NOW)
+    assert offsets(partition) == (0, 1)
+    assert partition.has_open_transaction(1, 0)
+
+
+def test_if_uncommitted_records_cannot_be_read_no_transaction_ends_before_they_are_committed(
+    file_system: Any, partition: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = Producer(partition, 1)
+    append(partition)
+    producer.write()
+    producer.end()
+    partition = new_partition(file_system, clean=False)
+
+    def fail(*_arguments: Any) -> Any:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Segments, "producer_batches", fail)
+        partition.restore_high_watermark(2)
+    assert offsets(partition) == (0, 2)
+    lead(partition, replicas=(1, 2), isr=(1, 2))
+    partition.follower_fetched(2, 3, now_ms=NOW, eligible=True)
+    partition.advance_high_watermark()
+    assert offsets(partition) == (3, 3)
 
 
 def test_deleting_the_start_of_an_open_transaction_keeps_it_open(file_system: Any, partition: Any) -> None:
