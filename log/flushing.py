@@ -60,6 +60,10 @@ class Flush:
             if end is not None:
                 self.add_indexes(segment)
 
+    def add_file(self, files: DescriptorCache, segment: Segment) -> None:
+        """The file of a segment, whatever offsets are in it."""
+        self._hold(files.open(segment))
+
     def add_indexes(self, segment: Segment) -> None:
         """The indexes of a segment that receives no more batches."""
         self._hold(segment.offset_index.opened())

@@ -111,6 +111,11 @@ class CheckpointFiles:
             except OSError as error:
                 self.failures.append((directory, error))
 
+    def sync_names(self) -> None:
+        """Sync the directories after `finish`. Raises OSError."""
+        for path in dict.fromkeys(directory.path for directory, _name, _data in self._contents):
+            self._file_system.sync_directory(path)
+
     def finish(self, *, keep: bool) -> None:
         """Put them in place, or discard them."""
         failed = {id(directory) for directory, _error in self.failures}
@@ -600,6 +605,42 @@ class LogManager:
     def _arriving_in(self, directory: LogDirectory) -> list[Log]:
         """The logs that are about to be replaced by copies in this directory: its checkpoints must contain them."""
         return [future.log for future in self.futures.values() if future.is_durable and future.directory is directory]
+
+    def begin_truncations(self, truncations: Mapping[Log, int]) -> CheckpointFiles | None:
+        """The lower checkpoints that must be durable before these logs are truncated to these offsets; None if the
+        present ones are not ahead of them.
+
+        `run` them, in any thread, then call `end_truncation_checkpoints`. Without all of this, `Log.truncate_to` lowers
+        the checkpoints, and waits for the device.
+        """
+        lowered = {_key(log): offset for log, offset in truncations.items() if offset < log.flushed_offset}
+        if not lowered:
+            return None
+        self._checkpoint_number += 1
+        files = CheckpointFiles(self.file_system, self._generation, self._checkpoint_number)
+        for key, offset in lowered.items():
+            if self.clean_offsets.get(key, 0) > offset:
+                self.clean_offsets[key] = offset
+        for directory in {id(found): found for found in map(self._directory_of.get, lowered) if found}.values():
+            points = {_key(log): log.recovery_point for log in self._logs_in(directory)}
+            for key in points.keys() & lowered.keys():
+                points[key] = min(points[key], lowered[key])
+            files.add(directory, RECOVERY_POINT_CHECKPOINT, encode_offsets(points))
+            files.add(directory, CLEANER_OFFSET_CHECKPOINT, self._clean_offsets(directory))
+        return files
+
+    def end_truncation_checkpoints(
+        self, files: CheckpointFiles, truncations: Mapping[Log, int]
+    ) -> Callable[[], None] | None:
+        """They are written: put them in place. Returns the sync of their names, to be called in any thread; it raises
+        OSError. None if another log was truncated meanwhile, so that they are not in place."""
+        self.end_checkpoints(files)
+        if not files.is_in_place:
+            return None
+        self._generation += 1  # checkpoints that are being written have the earlier offsets
+        for log, offset in truncations.items():
+            log.lower_recovery_point(offset)
+        return files.sync_names
 
     def _before_truncation(self, log: Log, directory: LogDirectory) -> None:
         """Lower the checkpoints immediately, because a log is about to be truncated: they must not be ahead of it."""

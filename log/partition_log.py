@@ -160,6 +160,7 @@ class Log:
         "_ahead",
         "_compaction",
         "_config",
+        "_cut_is_unsynced",
         "_cuts",
         "_directory_dirty",
         "_last_flush_ms",
@@ -233,6 +234,7 @@ class Log:
         self._last_flush_ms = now_ms
         self._ahead: WrittenAhead | None = None
         self._cuts = 0  # the number of truncations: a flush that began before the latest one guarantees nothing
+        self._cut_is_unsynced = False  # a power failure could restore what the latest truncation has removed
         self._directory_dirty = False  # names of files have changed since the directory was synced
         self._parent_dirty = False  # the name of the directory has changed since its parent was synced
         self._unsynced_paths: list[str] = []  # small files that were written since the last flush
@@ -255,6 +257,12 @@ class Log:
     def cuts(self) -> int:
         """The number of truncations and changes of the directory. While it is the same, the log has only grown."""
         return self._cuts
+
+    @property
+    def cut_is_unsynced(self) -> bool:
+        """Whether a truncation has not been synced yet. The next flush does that; so does an append before it, which
+        then waits for the device."""
+        return self._cut_is_unsynced
 
     @property
     def trash(self) -> list[str]:
@@ -406,6 +414,8 @@ class Log:
         (`discard_ahead`); closing the generator also discards it.
         """
         ahead = WrittenAhead(crc)
+        if self._cut_is_unsynced:
+            return ahead
         try:
             for _ in range(_ATTEMPTS_AHEAD):
                 if (yield from self._write_ahead(ahead, records, now_ms, verification)):
@@ -600,6 +610,8 @@ class Log:
         leader_epoch: int,
     ) -> list[AppendInfo]:
         """Write checked batches and update the state: all of them or, with KAFKA_STORAGE_ERROR, none."""
+        if self._cut_is_unsynced:
+            self._sync_cut_first()
         empty = not segment.size
         try:
             segment.prepare_to_note()
@@ -735,6 +747,8 @@ class Log:
         self, batches: list[RecordBatch], now_ms: int, all_ended: list[CompletedTransaction] | None
     ) -> AppendInfo:
         """Write batches whose offsets and epochs are set in their headers, not in their bytes."""
+        if self._cut_is_unsynced:
+            self._sync_cut_first()
         config = self._config
         size = sum(batch.size for batch in batches)
         first_offset, last_offset = batches[0].base_offset, batches[-1].last_offset
@@ -807,6 +821,8 @@ class Log:
         On failure nothing has changed: the next append retries it.
         """
         self.discard_ahead()
+        if self._cut_is_unsynced:
+            self._sync_cut_first()  # of the segment that is sealed now
         base_offset = self.log_end_offset if base_offset is None else base_offset
         active = self.segments.active
         with self.storage_errors():
@@ -1075,15 +1091,23 @@ class Log:
 
     # Truncating
 
-    def truncate_to(self, offset: int, now_ms: int) -> None:
-        """Remove the batch with `offset` and everything after it, as a follower does that diverged from its leader."""
+    def lower_recovery_point(self, offset: int) -> None:
+        """The checkpoint on the device has been lowered to `offset` for a truncation: `truncate_to` need not do it."""
+        self.flushed_offset = min(self.flushed_offset, offset)
+
+    def truncate_to(self, offset: int, now_ms: int, *, sync: bool = True) -> None:
+        """Remove the batch with `offset` and everything after it, as a follower does that diverged from its leader.
+
+        Without `sync`, the next flush syncs the truncation (`cut_is_unsynced`). If the recovery point is higher than
+        `offset`, its checkpoint is lowered first, which waits for the device in either case.
+        """
         self.check_online()
         self.discard_ahead()
         if offset >= self.log_end_offset:
             self.leader_epochs.truncate_from_end(self.log_end_offset)
             return
         if offset < self.segments[0].base_offset:
-            self.truncate_fully_and_start_at(offset, now_ms)
+            self.truncate_fully_and_start_at(offset, now_ms, sync=sync)
             return
         with self.storage_errors(fatal=True):
             self._cuts += 1
@@ -1093,7 +1117,7 @@ class Log:
             active = self.segments.active
             active.truncate_to(offset)
             active.find_first_timestamp()
-            self._sync_cut()
+            self._cut(sync=sync)
             self.log_end_offset = active.next_offset()
             self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
             self.leader_epochs.truncate_from_end(self.log_end_offset)
@@ -1102,8 +1126,10 @@ class Log:
             self.snapshots.restore(self.producers, self.segments, first_offset, self.log_end_offset)
             self._schedule_roll(active)
 
-    def truncate_fully_and_start_at(self, offset: int, now_ms: int, log_start_offset: int | None = None) -> None:
-        """Remove everything; the next record has `offset`."""
+    def truncate_fully_and_start_at(
+        self, offset: int, now_ms: int, log_start_offset: int | None = None, *, sync: bool = True
+    ) -> None:
+        """Remove everything; the next record has `offset`. `sync`: see `truncate_to`."""
         self.check_online()
         self.discard_ahead()
         with self.storage_errors(fatal=True):
@@ -1113,7 +1139,7 @@ class Log:
             self.segments.replace_all(segment)
             if offset:
                 segment.make_files()  # only the name of the file contains the log end offset
-            self._sync_cut()
+            self._cut(sync=sync)
             self.log_end_offset = offset
             self.log_start_offset = offset if log_start_offset is None else log_start_offset
             self.leader_epochs.clear()
@@ -1129,16 +1155,25 @@ class Log:
             if self.on_recovery_point_lowered is not None:
                 self.on_recovery_point_lowered(self)
 
-    def _sync_cut(self) -> None:
-        """Sync a truncation before anything is appended.
+    def _cut(self, *, sync: bool) -> None:
+        """The files were truncated. This must be synced before anything is appended. Otherwise a power failure could
+        restore the truncated batches in front of those that were appended later."""
+        if sync:
+            self._sync_cut()
+        else:
+            self._cut_is_unsynced = True
 
-        Otherwise a power failure could restore the truncated batches in front of those that were appended later.
-        """
+    def _sync_cut(self) -> None:
         active = self.segments.active
         if active.on_disk:
             self.files.open(active).file.sync()
         self.files.file_system.sync_directory(self.directory)
-        self._directory_dirty = False
+        self._directory_dirty = self._cut_is_unsynced = False
+
+    def _sync_cut_first(self) -> None:
+        """Records must be written before a flush has synced the truncation: for example, this broker leads now."""
+        with self.storage_errors(fatal=True):
+            self._sync_cut()
 
     def delete_records_before(self, offset: int) -> None:
         """Move the log start offset to `offset`, and delete the segments before it.
@@ -1296,6 +1331,7 @@ class Log:
         """
         self.check_online()
         up_to = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
+        self._directory_dirty |= self._cut_is_unsynced
         dirty = self._directory_dirty or self._parent_dirty or self._unsynced_paths or self.leader_epochs.dirty
         if up_to <= self.flushed_offset and not dirty:
             return None
@@ -1307,6 +1343,8 @@ class Log:
                     # After its records are deleted, only a snapshot may contain the start of an open transaction.
                     unflushed = [offset for offset in self.snapshots.offsets if offset >= self.flushed_offset]
                     flush.add_paths(map(self.snapshots.path, unflushed))
+                if self._cut_is_unsynced and self.segments.active.on_disk:
+                    flush.add_file(self.files, self.segments.active)
         except BaseException:
             flush.release()
             raise
@@ -1329,6 +1367,7 @@ class Log:
         # If the log was truncated during the flush, and has grown again, the flush guarantees nothing.
         if flush.cuts == self._cuts:
             self.flushed_offset = max(self.flushed_offset, flush.offset)
+            self._cut_is_unsynced = False
         self._last_flush_ms = now_ms
         if self.on_flushed is not None:
             self.on_flushed()

@@ -5,6 +5,9 @@ history, the response contains no records, but the epoch and the end offset up t
 (KIP-595). The follower truncates its log to that point and fetches again, until the logs agree. A log without any
 leader epoch is truncated to its high watermark first, because only the records below it are certainly the leader's.
 
+A truncation must be durable before records are appended. So it is a separate step (`truncate`), which its caller
+surrounds by the file work that waits for the device: `server.replication.truncation`.
+
 A diverging response also has a high watermark and a log start offset. They are ignored: this log has not been
 truncated yet (KAFKA-14704).
 
@@ -48,9 +51,19 @@ class Next(Enum):
     """What follows a response."""
 
     FETCH = "request the next records"
+    TRUNCATE = "truncate the log"
     PAUSE = "request them again after a pause"
     FIND_OFFSET = "ask the leader for its log end and its log start offset"
     STOP = "wait for a change of the metadata, or of the log directory"
+
+
+class Truncation(NamedTuple):
+    """A truncation that is due."""
+
+    offset: int
+    """The records from this offset on are removed."""
+    is_complete: bool = False
+    """All records are removed; the next one has the offset."""
 
 
 _STOPPING: Final = frozenset({ErrorCode.KAFKA_STORAGE_ERROR})
@@ -68,10 +81,10 @@ class Following:
         "partition",
         "problem",
         "stopped",
+        "truncation",
     )
 
-    def __init__(self, partition: Partition, wall_ms: int) -> None:
-        """Raises KAFKA_STORAGE_ERROR if the log cannot be truncated."""
+    def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.leader_id = partition.leader_id
         self.leader_epoch = partition.leader_epoch
@@ -83,9 +96,11 @@ class Following:
         self.failures = 0
         """The number of failures since the latest progress."""
         self._resume_ms: int | None = None
+        self.truncation: Truncation | None = None
+        """What `truncate` does. Until then, nothing is requested."""
         log = partition.log
         if log.latest_epoch == UNKNOWN_EPOCH and log.log_end_offset > partition.high_watermark:
-            partition.truncate_as_follower(partition.high_watermark, wall_ms)
+            self.truncation = Truncation(partition.high_watermark)
 
     @property
     def is_current(self) -> bool:
@@ -104,7 +119,7 @@ class Following:
 
     def is_due(self, now_ms: int) -> bool:
         """Whether the next request may include the partition."""
-        return not self.stopped and (self._resume_ms is None or now_ms >= self._resume_ms)
+        return not self.stopped and self.truncation is None and (self._resume_ms is None or now_ms >= self._resume_ms)
 
     @property
     def position(self) -> Position:
@@ -127,43 +142,55 @@ class Following:
             return self.failed(f"the leader responds with {code.name}", now_ms=now_ms, max_pause_ms=max_pause_ms)
         try:
             if data.diverging_epoch.end_offset >= 0:
-                self._truncate(data.diverging_epoch.epoch, data.diverging_epoch.end_offset, wall_ms)
-            else:
-                self.partition.append_as_follower(
-                    data.records or b"",  # type: ignore[arg-type]  # a response that was received has bytes
-                    high_watermark=data.high_watermark,
-                    log_start_offset=data.log_start_offset,
-                    now_ms=wall_ms,
-                )
-                self.is_caught_up = self.partition.log.log_end_offset >= data.high_watermark
+                self.truncation = self._truncation(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
+                return Next.TRUNCATE
+            self.partition.append_as_follower(
+                data.records or b"",  # type: ignore[arg-type]  # a response that was received has bytes
+                high_watermark=data.high_watermark,
+                log_start_offset=data.log_start_offset,
+                now_ms=wall_ms,
+            )
+            self.is_caught_up = self.partition.log.log_end_offset >= data.high_watermark
         except KafkaError as error:
             return self._rejected(error, now_ms=now_ms, max_pause_ms=max_pause_ms)
         self._succeeded()
         return Next.FETCH
 
-    def found_offsets(
-        self,
-        requested: Position,
-        log_end_offset: int,
-        log_start_offset: int,
-        *,
-        now_ms: int,
-        wall_ms: int,
-        max_pause_ms: int,
-    ) -> Next:
+    def found_offsets(self, requested: Position, log_end_offset: int, log_start_offset: int) -> Next:
         """The leader's log end and log start offset, after a request that was out of range."""
         if not self.is_current:
             return Next.STOP
         own_end = self.partition.log.log_end_offset
         if not self._is_next(requested):
             return Next.FETCH
+        if log_end_offset < own_end:
+            self.truncation = Truncation(log_end_offset)
+            return Next.TRUNCATE
+        if log_start_offset > own_end:
+            self.truncation = Truncation(log_start_offset, is_complete=True)
+            return Next.TRUNCATE
+        self._succeeded()
+        return Next.FETCH
+
+    def truncate(self, *, now_ms: int, wall_ms: int, max_pause_ms: int, sync: bool = True) -> Next:
+        """Truncate the log as `truncation` says. Without ``sync``, a flush of the log must follow."""
+        truncation, self.truncation = self.truncation, None
+        assert truncation is not None, "no truncation is due"
+        if not self.is_current:
+            return Next.STOP
+        partition = self.partition
+        before = self.position
         try:
-            if log_end_offset < own_end:
-                self.partition.truncate_as_follower(log_end_offset, wall_ms)
-            elif log_start_offset > own_end:
-                self.partition.restart_as_follower(log_start_offset, wall_ms)
+            if truncation.is_complete:
+                partition.restart_as_follower(truncation.offset, wall_ms, sync=sync)
+            else:
+                # At the log end, this removes the epoch of a leader that has not appended anything.
+                partition.truncate_as_follower(truncation.offset, wall_ms, sync=sync)
         except KafkaError as error:
             return self._rejected(error, now_ms=now_ms, max_pause_ms=max_pause_ms)
+        if self.position == before:
+            problem = f"the leader's log diverges at offset {truncation.offset}, and this log has no other history"
+            return self.failed(problem, now_ms=now_ms, max_pause_ms=max_pause_ms)
         self._succeeded()
         return Next.FETCH
 
@@ -193,17 +220,8 @@ class Following:
         self.failures = 0
         self._resume_ms = None
 
-    def _truncate(self, epoch: int, end_offset: int, wall_ms: int) -> None:
-        """Truncate to the end of what both logs can have in common: the leader has ``epoch`` up to ``end_offset``."""
-        partition = self.partition
-        log = partition.log
+    def _truncation(self, epoch: int, end_offset: int) -> Truncation:
+        """To the end of what both logs can have in common: the leader has ``epoch`` up to ``end_offset``."""
+        log = self.partition.log
         own_epoch, own_end_offset = log.end_offset_for_epoch(epoch) if epoch != UNKNOWN_EPOCH else (UNKNOWN_EPOCH, -1)
-        offset = end_offset if own_epoch == UNKNOWN_EPOCH else min(end_offset, own_end_offset)
-        before = self.position
-        # At the log end, this removes the epoch of a leader that has not appended anything.
-        partition.truncate_as_follower(offset, wall_ms)
-        if self.position == before:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_SERVER_ERROR,
-                f"the leader's log diverges at offset {end_offset} of epoch {epoch}, which is not in this log",
-            )
+        return Truncation(end_offset if own_epoch == UNKNOWN_EPOCH else min(end_offset, own_end_offset))

@@ -656,14 +656,16 @@ class Partition:
         if start > log.log_start_offset:
             log.delete_records_before(start)
 
-    def truncate_as_follower(self, offset: int, now_ms: int) -> None:
-        """Remove the records from ``offset`` on: the leader does not have them. The cut is synced when this returns."""
-        self.log.truncate_to(offset, now_ms)
+    def truncate_as_follower(self, offset: int, now_ms: int, *, sync: bool = True) -> None:
+        """Remove the records from ``offset`` on: the leader does not have them. Without ``sync``, the log must be
+        flushed before records are appended, or the append waits for the device."""
+        self.log.truncate_to(offset, now_ms, sync=sync)
         self._truncated()
 
-    def restart_as_follower(self, offset: int, now_ms: int) -> None:
-        """Remove all records: the next one is the leader's first, at ``offset``."""
-        self.log.truncate_fully_and_start_at(offset, now_ms)
+    def restart_as_follower(self, offset: int, now_ms: int, *, sync: bool = True) -> None:
+        """Remove all records: the next one is the leader's first, at ``offset``. For ``sync``, see
+        `truncate_as_follower`."""
+        self.log.truncate_fully_and_start_at(offset, now_ms, sync=sync)
         self.uncommitted = UncommittedRecords(offset)
         self._truncated()
 

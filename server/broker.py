@@ -280,6 +280,7 @@ class Broker:
             from .replication.fetcher import Local
             from .replication.manager import Replication
             from .replication.throttling import Throttling
+            from .replication.truncation import Truncations
 
             metadata = self.metadata
             throttling = Throttling(self.node_id, lambda: metadata.image, self.timers.now_ms)
@@ -294,6 +295,14 @@ class Broker:
                     now_ms=self.now_ms,
                     run_soon=self.run_soon,
                     throttling=throttling,
+                    truncations=Truncations(
+                        self.slices,
+                        self.timers,
+                        self.now_ms,
+                        self.log_manager,
+                        self.background.executor(FILE_JOBS),
+                        self.group_commit.flush,
+                    ),
                 ),
                 self.peers.brokers,
                 self.controller,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ...metadata.batches import MetadataLogError
 from ...metadata.observer import ObserverError
-from ..concurrency.slices import SlicedFuture
+from ..concurrency.slices import outcome
 from .peers import Connect, Unanswered
 
 if TYPE_CHECKING:
@@ -124,14 +124,7 @@ class MetadataFollower:
         self._next()
 
     def _blocking(self, function: Callable[[], T]) -> Sliced[T]:
-        later: SlicedFuture[T] = SlicedFuture(self._slices)
-
-        def ended(job: asyncio.Future[T]) -> None:
-            if not job.cancelled():  # the server stops: the work is closed without a result
-                later.end_like(job)
-
-        self._run_in_thread(function).add_done_callback(ended)
-        return (yield from later.result())
+        return outcome(self._slices, self._run_in_thread(function))
 
     def _next(self) -> None:
         self._report()

@@ -340,6 +340,19 @@ class SlicedFuture(Generic[T]):
         return self._result  # type: ignore[return-value]  # a T once it succeeded
 
 
+def outcome(slices: Slices, job: asyncio.Future[T]) -> Sliced[T]:
+    """Suspend the work until a job in a thread has ended. If it is canceled, because the server stops, the work is not
+    resumed."""
+    later: SlicedFuture[T] = SlicedFuture(slices)
+
+    def ended(job: asyncio.Future[T]) -> None:
+        if not job.cancelled():
+            later.end_like(job)
+
+    job.add_done_callback(ended)
+    return (yield from later.result())
+
+
 def pause(slices: Slices, timers: TimerWheel, milliseconds: float) -> Sliced[None]:
     """Suspend the work for this time."""
     later: SlicedFuture[None] = SlicedFuture(slices)

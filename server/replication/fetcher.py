@@ -4,13 +4,15 @@ One request is in flight. Its response is applied in slices, and then the next r
 one response (`replica.fetch.response.max.bytes`), and the leader sees each position once: the request for the next
 records acknowledges the earlier ones. With `flush.messages`, it waits until these are durable.
 
+Partitions that a response lets diverge are truncated before the next request (`truncation`).
+
 If there is no response, the next request follows immediately. The link pauses between its attempts to connect.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...protocol.errors import ErrorCode, KafkaError, error_name, known_error
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from ..concurrency.timers import Timer, TimerWheel
     from ..network.links import Link, Outgoing
     from .throttling import Throttling
+    from .truncation import Truncations
 
 logger = logging.getLogger(__name__)
 
@@ -93,6 +96,7 @@ class Local(NamedTuple):
     now_ms: Clock
     run_soon: Callable[[Callable[[], None]], None]
     throttling: Throttling
+    truncations: Truncations
 
 
 class Fetcher:
@@ -121,7 +125,10 @@ class Fetcher:
         """Fetch this partition from the next request on."""
         partition = following.partition
         self._following[partition.topic_id, partition.index] = following
-        self.wake()
+        if following.truncation is not None:
+            self._local.slices.begin_shielded(self._truncate_first(following))
+        else:
+            self.wake()
 
     def follows(self, partition: Partition) -> bool:
         """Whether this partition is fetched in its current leader epoch."""
@@ -274,7 +281,19 @@ class Fetcher:
             logger.info("Fetching from broker %d again", self.leader_id)
         self._problem = problem
 
+    def _truncate_first(self, following: Following) -> Sliced[None]:
+        yield from self._truncate([following])
+        self.wake()
+
+    def _truncate(self, followed: Iterable[Following]) -> Sliced[None]:
+        return self._local.truncations.run(followed, self._settings.max_pause_ms, self._truncated)
+
+    def _truncated(self, following: Following, step: Next) -> None:
+        partition = following.partition
+        self._take((partition.topic_id, partition.index), following, step)
+
     def _apply(self, requested: Any, response: FetchResponse) -> Sliced[None]:
+        diverged: list[Following] = []
         lost: list[tuple[Key, Following, Position]] = []
         try:
             for topic in response.responses:
@@ -290,9 +309,14 @@ class Fetcher:
                     self._take(key, following, step)
                     if step is Next.FIND_OFFSET:
                         lost.append((key, following, position))
+                    elif step is Next.TRUNCATE:
+                        diverged.append(following)
                     yield 0
             for key, following, position in lost:
-                yield from self._find_offset(key, following, position)
+                if (yield from self._find_offset(key, following, position)) is Next.TRUNCATE:
+                    diverged.append(following)
+            if diverged:
+                yield from self._truncate(diverged)
         finally:
             self._send()
 
@@ -317,9 +341,8 @@ class Fetcher:
         elif step is Next.PAUSE and following.failures == _LOGGED_FAILURES:
             logger.info("%s-%d makes no progress, retrying: %s", partition.topic, partition.index, following.problem)
 
-    def _find_offset(self, key: Key, following: Following, position: Position) -> Sliced[None]:
+    def _find_offset(self, key: Key, following: Following, position: Position) -> Sliced[Next]:
         """Continue where the leader's log and this one can be joined."""
-        now_ms, max_pause_ms = self._local.timers.now_ms, self._settings.max_pause_ms
         partition = following.partition
         logger.info(
             "%s-%d: offset %d is not in the log of broker %d",
@@ -332,18 +355,13 @@ class Fetcher:
             log_end_offset = yield from self._list_offset(following, _LATEST)
             log_start_offset = yield from self._list_offset(following, _EARLIEST)
         except (LinkError, KafkaError) as error:
-            following.failed(f"ListOffsets failed: {error}", now_ms=now_ms(), max_pause_ms=max_pause_ms)
-            return
-        if self._following.get(key) is following:
-            step = following.found_offsets(
-                position,
-                log_end_offset,
-                log_start_offset,
-                now_ms=now_ms(),
-                wall_ms=self._local.now_ms(),
-                max_pause_ms=max_pause_ms,
-            )
-            self._take(key, following, step)
+            now_ms, max_pause_ms = self._local.timers.now_ms(), self._settings.max_pause_ms
+            return following.failed(f"ListOffsets failed: {error}", now_ms=now_ms, max_pause_ms=max_pause_ms)
+        if self._following.get(key) is not following:
+            return Next.STOP
+        step = following.found_offsets(position, log_end_offset, log_start_offset)
+        self._take(key, following, step)
+        return step
 
     def _list_offset(self, following: Following, timestamp: int) -> Sliced[int]:
         link = self._link()

@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from ...protocol.errors import KafkaError
 from ...replication.following import Following
 from ...replication.read_replica import RACK_AWARE, THIS_BROKER, preferred_read_replica
 from .fetcher import Fetcher, FetcherSettings, Local
@@ -83,13 +82,8 @@ class Replication:
         if current is fetcher and fetcher.follows(partition):
             return
         self._unfollow(key)
-        try:
-            following = Following(partition, self._local.now_ms())
-        except KafkaError as error:  # the log directory has failed
-            logger.error("%s-%d is not replicated: %s", partition.topic, partition.index, error.message)
-            return
         self._followed[key] = fetcher
-        fetcher.follow(following)
+        fetcher.follow(Following(partition))
 
     def forget(self, partition: Partition) -> None:
         """The partition is no longer served here."""

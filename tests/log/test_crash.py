@@ -65,6 +65,7 @@ class History:
         self.acknowledged: list[Batch] = []
         self.in_flight: Batch | None = None
         self.cut_in_flight: int | None = None
+        self.restorable: list[Batch] | None = None  # what a power failure may restore: a cut is not synced yet
         self.durable_end = 0  # the end of the records that were acknowledged as flushed
         self.recovery_point = 0  # as the checkpoint on disk has it
         self.log_start_offset = 0  # as the checkpoint on disk has it
@@ -101,6 +102,8 @@ class History:
         try:
             for _ in range(steps):
                 getattr(self, self.dice.choices(self.STEPS, self.WEIGHTS)[0])()
+                if not self.log.cut_is_unsynced:
+                    self.restorable = None
         except SimulatedCrash:
             return
 
@@ -182,7 +185,9 @@ class History:
             offset = self.dice.choice(self.acknowledged[-6:]).first_offset
             if offset >= self.log.log_start_offset:
                 self.cut_in_flight = offset
-                self.log.truncate_to(offset, NOW)
+                if self.restorable is None:
+                    self.restorable = list(self.acknowledged)
+                self.log.truncate_to(offset, NOW, sync=self.dice.random() < 0.5)
                 self.cut_in_flight = None
                 self.durable_end = min(self.durable_end, offset)
                 self.acknowledged = [batch for batch in self.acknowledged if batch.last_offset < offset]
@@ -211,6 +216,9 @@ class History:
         requested = [*self.acknowledged, *([self.in_flight] if self.in_flight is not None else [])]
         visible = [batch for batch in requested if batch.last_offset >= self.log.log_start_offset]
         found = stored(self.log)
+        if power_loss is not None and self.restorable is not None and found != visible[: len(found)]:
+            requested = self.restorable
+            visible = [batch for batch in requested if batch.last_offset >= self.log.log_start_offset]
         assert found == visible[: len(found)], "the remaining batches are not a prefix of the requested ones"
         expected_end = self.durable_end
         if power_loss is None and self.acknowledged:
@@ -220,7 +228,7 @@ class History:
         assert self.log.log_end_offset >= expected_end, "something is lost that was promised"
         self.acknowledged = [batch for batch in requested if batch.last_offset < self.log.log_end_offset]
         self.check_transactions()
-        self.in_flight = self.cut_in_flight = None
+        self.in_flight = self.cut_in_flight = self.restorable = None
         self.durable_end = min(self.durable_end, self.log.log_end_offset)
 
     def check_transactions(self) -> None:

@@ -536,6 +536,74 @@ def test_a_checkpoint_from_before_a_truncation_is_discarded(single: Broker, batc
     assert single.text("recovery-point-offset-checkpoint") == "0\n1\nt 0 2\n"
 
 
+def diverged(single: Broker, batch: Batch) -> tuple[Any, Any]:
+    """Two logs of five records that are flushed and in the checkpoint."""
+    single.start()
+    logs = single.create("t"), single.create("u")
+    for _ in range(5):
+        single.append("t", batch(b"a"))
+        single.append("u", batch(b"a"))
+    for log in logs:
+        log.flush(NOW)
+    single.manager.flush_checkpoints()
+    return logs
+
+
+def test_a_truncation_may_be_preceded_by_lower_checkpoints_in_a_thread(single: Broker, batch: Batch) -> None:
+    log, other = diverged(single, batch)
+    single.manager.clean_offsets["t", 0] = 4
+    truncations = {log: 2, other: 3}
+    older = single.manager.begin_checkpoints()
+    files = single.manager.begin_truncations(truncations)
+    assert files is not None
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(files.run).result()
+        sync_names = single.manager.end_truncation_checkpoints(files, truncations)
+        assert sync_names is not None
+        threads.submit(sync_names).result()
+    lowered = "0\n2\nt 0 2\nu 0 3\n"
+    assert single.text("recovery-point-offset-checkpoint") == lowered
+    assert single.text("cleaner-offset-checkpoint") == "0\n1\nt 0 2\n"
+    older.run()
+    single.manager.end_checkpoints(older)
+    assert single.text("recovery-point-offset-checkpoint") == lowered, "an older one must not replace it"
+    log.on_recovery_point_lowered = other.on_recovery_point_lowered = None  # not needed
+    log.truncate_to(2, NOW, sync=False)
+    other.truncate_to(3, NOW, sync=False)
+    log.flush(NOW)
+    assert (log.cut_is_unsynced, other.cut_is_unsynced) == (False, True)
+
+
+def test_a_truncation_lowers_the_checkpoints_itself_if_they_are_ahead_again(single: Broker, batch: Batch) -> None:
+    log, _ = diverged(single, batch)
+    files = single.manager.begin_truncations({log: 2})
+    assert files is not None
+    files.run()
+    single.manager.end_truncation_checkpoints(files, {log: 2})
+    log.flush(NOW)
+    single.manager.flush_checkpoints()
+    assert single.text("recovery-point-offset-checkpoint") == "0\n2\nt 0 5\nu 0 5\n"
+    log.truncate_to(2, NOW, sync=False)
+    assert single.text("recovery-point-offset-checkpoint") == "0\n2\nt 0 2\nu 0 5\n"
+
+
+def test_another_truncation_discards_the_checkpoints_for_one(single: Broker, batch: Batch) -> None:
+    log, other = diverged(single, batch)
+    files = single.manager.begin_truncations({log: 2})
+    assert files is not None
+    files.run()
+    other.truncate_to(1, NOW)
+    assert single.manager.end_truncation_checkpoints(files, {log: 2}) is None
+    log.truncate_to(2, NOW, sync=False)
+    assert single.text("recovery-point-offset-checkpoint") == "0\n2\nt 0 2\nu 0 1\n"
+
+
+def test_a_truncation_above_the_recovery_point_changes_no_checkpoint(single: Broker, batch: Batch) -> None:
+    log, _ = diverged(single, batch)
+    single.append("t", batch(b"b"))
+    assert single.manager.begin_truncations({log: 5}) is None
+
+
 @pytest.mark.parametrize("content", [b"\0" * 30, b"0\n5\nt 0 1\n", b"7\n0\n", b"0\n1\nt zero 1\n"])
 def test_damaged_checkpoints_cause_a_full_recovery(single: Broker, batch: Batch, content: bytes) -> None:
     single.start()

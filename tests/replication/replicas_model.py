@@ -219,7 +219,8 @@ class Cluster:
         if partition.leader_id in (-1, node.id):
             node.following = None
         elif node.following is None or not node.following.is_current:
-            node.following = Following(partition, _WALL_MS)
+            node.following = Following(partition)
+            self.truncate(node.following)
         return True
 
     def produce(self, node: Node, acks: int) -> None:
@@ -314,15 +315,16 @@ class Cluster:
             leader = self.nodes[request.leader_id]
             if leader.leads and leader.partition.leader_epoch == request.position.leader_epoch:
                 following.found_offsets(
-                    request.position,
-                    leader.partition.log.log_end_offset,
-                    leader.partition.log.log_start_offset,
-                    now_ms=self.now_ms,
-                    wall_ms=_WALL_MS,
-                    max_pause_ms=100,
+                    request.position, leader.partition.log.log_end_offset, leader.partition.log.log_start_offset
                 )
-            return
-        following.handle(request.position, response, now_ms=self.now_ms, wall_ms=_WALL_MS, max_pause_ms=100)
+        else:
+            following.handle(request.position, response, now_ms=self.now_ms, wall_ms=_WALL_MS, max_pause_ms=100)
+        self.truncate(following)
+
+    def truncate(self, following: Following) -> None:
+        """Do what the follower has decided."""
+        if following.truncation is not None:
+            following.truncate(now_ms=self.now_ms, wall_ms=_WALL_MS, max_pause_ms=100)
 
     # -- proposals -----------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@ broker has the id 1, and its leader the id 2."""
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -30,15 +31,21 @@ def from_leader(offset: int, leader_epoch: int, count: int = 1, **options: Any) 
 
 def following(partition: Partition, leader_epoch: int = 4, **options: Any) -> Following:
     assert follow(partition, leader_epoch, **options)
-    return Following(partition, NOW)
+    return Following(partition)
 
 
 def handle(following: Following, *, requested: Position | None = None, now_ms: int = 0, **data: Any) -> Next:
-    """Process a response to this request, or to the next one."""
+    """Process a response to this request, or to the next one, and truncate the log if it says so."""
     response = PartitionData(**{"high_watermark": 0, "log_start_offset": 0, "records": b"", **data})
-    return following.handle(
+    step = following.handle(
         requested or following.position, response, now_ms=now_ms, wall_ms=NOW, max_pause_ms=MAX_PAUSE_MS
     )
+    return truncate(following, now_ms) if step is Next.TRUNCATE else step
+
+
+def truncate(following: Following, now_ms: int = 0, *, sync: bool = True) -> Next:
+    assert not following.is_due(1 << 60)
+    return following.truncate(now_ms=now_ms, wall_ms=NOW, max_pause_ms=MAX_PAUSE_MS, sync=sync)
 
 
 def led_before(*epochs: int) -> Partition:
@@ -80,6 +87,44 @@ def test_a_response_with_another_history_truncates_the_log_and_nothing_else() ->
     assert partition.log.log_end_offset == 2
     assert (partition.high_watermark, partition.log.log_start_offset) == (min(before, 2), 0)
     assert followed.position == Position(4, 2, 3, 0)
+
+
+def test_a_truncation_of_an_earlier_leader_epoch_is_not_performed() -> None:
+    partition = led_before(2, 3, 3)
+    followed = following(partition, partition_epoch=5)
+    response = PartitionData(high_watermark=0, log_start_offset=0, records=b"")
+    response.diverging_epoch = EpochEndOffset(epoch=2, end_offset=1)
+    step = followed.handle(followed.position, response, now_ms=0, wall_ms=NOW, max_pause_ms=MAX_PAUSE_MS)
+    assert step is Next.TRUNCATE
+    lead(partition, leader_epoch=6, partition_epoch=6, replicas=(1, 2), isr=(1, 2))
+    assert truncate(followed) is Next.STOP
+    assert partition.log.log_end_offset == 3
+
+
+def test_records_after_a_truncation_that_is_not_synced_are_written_after_its_sync() -> None:
+    """The broker leads before the flush has ended. A power failure must not restore records in front of new ones."""
+    file_system = MemoryFileSystem()
+    file_system.make_directory(DIRECTORY)
+    partition = new_partition(file_system)
+    lead(partition, leader_epoch=2, partition_epoch=0)
+    for _ in range(3):
+        append(partition)
+    partition.log.flush(NOW)
+    followed = following(partition, partition_epoch=5)
+    response = PartitionData(high_watermark=0, log_start_offset=0, records=b"")
+    response.diverging_epoch = EpochEndOffset(epoch=2, end_offset=1)
+    followed.handle(followed.position, response, now_ms=0, wall_ms=NOW, max_pause_ms=MAX_PAUSE_MS)
+    assert truncate(followed, sync=False) is Next.FETCH
+    assert partition.log.cut_is_unsynced
+    ends = {new_partition(file_system.crash(Random(seed)), clean=False).log.log_end_offset for seed in range(20)}
+    assert ends == {1, 3}
+    lead(partition, leader_epoch=6, partition_epoch=6, replicas=(1, 2), isr=(1, 2))
+    append(partition)
+    assert not partition.log.cut_is_unsynced
+    for seed in range(20):
+        log = new_partition(file_system.crash(Random(seed)), clean=False).log
+        epochs = [batch.partition_leader_epoch for batch in log.batches(0)]
+        assert epochs in ([2], [2, 6])
 
 
 def test_an_epoch_that_the_leader_does_not_have_is_removed() -> None:
@@ -147,6 +192,7 @@ def test_a_log_without_leader_epochs_is_truncated_to_its_high_watermark() -> Non
     partition.restore_high_watermark(1)
     assert partition.log.latest_epoch == -1
     followed = following(partition)
+    assert truncate(followed) is Next.FETCH
     # The batch at offset 1 contains the high watermark.
     assert followed.position.fetch_offset <= 1
 
@@ -156,7 +202,8 @@ def test_a_longer_log_is_truncated_to_the_end_of_the_leaders_log() -> None:
     followed = following(partition, partition_epoch=5)
     position = followed.position
     assert handle(followed, error_code=ErrorCode.OFFSET_OUT_OF_RANGE) is Next.FIND_OFFSET
-    assert followed.found_offsets(position, 2, 0, now_ms=0, wall_ms=NOW, max_pause_ms=MAX_PAUSE_MS) is Next.FETCH
+    assert followed.found_offsets(position, 2, 0) is Next.TRUNCATE
+    assert truncate(followed) is Next.FETCH
     assert followed.position.fetch_offset == 2
 
 
@@ -164,7 +211,8 @@ def test_a_log_whose_next_records_were_deleted_begins_again_at_the_leaders_log_s
     partition = led_before(2, 3, 3)
     followed = following(partition, partition_epoch=5)
     position = followed.position
-    assert followed.found_offsets(position, 90, 50, now_ms=0, wall_ms=NOW, max_pause_ms=MAX_PAUSE_MS) is Next.FETCH
+    assert followed.found_offsets(position, 90, 50) is Next.TRUNCATE
+    assert truncate(followed) is Next.FETCH
     assert followed.position == Position(4, 50, -1, 50)
     assert partition.high_watermark == 50
     assert handle(followed, records=from_leader(50, 4), high_watermark=51, log_start_offset=50) is Next.FETCH

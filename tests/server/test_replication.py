@@ -5,11 +5,14 @@ Connections are in memory, and the test moves the clock. This broker has the id 
 
 from __future__ import annotations
 
+import errno
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
 from moldau.config.sources import StaticValue, load
+from moldau.log.partition_log import Log
 from moldau.protocol.api import ApiKey
 from moldau.protocol.errors import ErrorCode, KafkaError
 from moldau.protocol.messages.alter_partition import (
@@ -18,7 +21,13 @@ from moldau.protocol.messages.alter_partition import (
     ResponsePartitionData,
     ResponseTopicData,
 )
-from moldau.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from moldau.protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
 from moldau.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -32,8 +41,9 @@ from moldau.server.network.links import LinkSettings
 from moldau.server.replication.fetcher import Fetcher, FetcherSettings, Local, fetch_version
 from moldau.server.replication.in_sync_changes import InSyncChanges
 from moldau.server.replication.throttling import Throttling
+from moldau.server.replication.truncation import Truncations
 
-from ..replication.partitions import NOW, TOPIC_ID, append, follow, lead, new_partition
+from ..replication.partitions import NOW, TOPIC_ID, append, follow, lead, new_partition, plain_batch
 from ..replication.test_following import from_leader
 from .test_links import PEER, ScriptedPeer, SteppedLinks
 
@@ -42,6 +52,55 @@ SETTINGS = FetcherSettings(
 )
 MAX_LAG_MS = 30_000
 LISTENERS = "listeners=PLAINTEXT://127.0.0.1:9092"
+
+
+class Checkpoints:
+    """The checkpoints of logs that are truncated; see `LogManager.begin_truncations`."""
+
+    def __init__(self) -> None:
+        self.are_ahead = False
+        self.written: list[Any] = []
+
+    def begin_truncations(self, truncations: Any) -> Any:
+        self.offsets = list(truncations.values())
+        return self if self.are_ahead else None
+
+    def run(self) -> None:
+        self.written.append(self.offsets)
+
+    def end_truncation_checkpoints(self, files: Any, truncations: Any) -> Any:
+        assert files is self
+        return lambda: self.written.append("synced")
+
+
+class Device:
+    """The file work in threads, which the test completes."""
+
+    def __init__(self) -> None:
+        self.checkpoints = Checkpoints()
+        self.jobs: list[tuple[Any, Future[Any]]] = []
+        self.flushes: list[tuple[Log, Future[bool]]] = []
+
+    def run(self, work: Any) -> Future[Any]:
+        """See `JobExecutor`."""
+        self.jobs.append((work, Future()))
+        return self.jobs[-1][1]
+
+    def flush(self, log: Log) -> Future[bool]:
+        self.flushes.append((log, Future()))
+        return self.flushes[-1][1]
+
+    def complete_job(self) -> None:
+        work, future = self.jobs.pop(0)
+        try:
+            future.set_result(work())
+        except OSError as error:
+            future.set_exception(error)
+
+    def complete_flush(self) -> None:
+        log, future = self.flushes.pop(0)
+        log.flush(NOW)
+        future.set_result(True)
 
 
 class Followers(SteppedLinks):
@@ -56,8 +115,19 @@ class Followers(SteppedLinks):
         self.slices = Slices(self._callbacks.append)
         self.throttling = Throttling(1, lambda: self, self.timers.now_ms)  # type: ignore[arg-type, return-value]
         self.configs: dict[str, str] = {}
+        self.device = Device()
+        device: Any = self.device
+        truncations = Truncations(self.slices, self.timers, lambda: NOW, device.checkpoints, device, device.flush)
         local = Local(
-            1, lambda: 51, lambda: 30, self.slices, self.timers, lambda: NOW, self._callbacks.append, self.throttling
+            node_id=1,
+            broker_epoch=lambda: 51,
+            metadata_version=lambda: 30,
+            slices=self.slices,
+            timers=self.timers,
+            now_ms=lambda: NOW,
+            run_soon=self._callbacks.append,
+            throttling=self.throttling,
+            truncations=truncations,
         )
         self.fetcher = Fetcher(2, lambda: self.link if self.is_registered else None, local, SETTINGS)
 
@@ -67,7 +137,7 @@ class Followers(SteppedLinks):
 
     def follow(self, partition: Partition, leader_epoch: int = 4) -> None:
         assert follow(partition, leader_epoch, partition_epoch=leader_epoch)
-        self.fetcher.follow(Following(partition, NOW))
+        self.fetcher.follow(Following(partition))
         self.run()
 
     def connect(self) -> None:
@@ -268,7 +338,103 @@ def test_a_follower_with_a_longer_log_asks_for_the_leaders_offsets(followers: Fo
         followers.peers[-1].respond(header, ListOffsetsResponse(topics=[topic]))
         followers.run()
     assert partition.log.log_end_offset == 1
+    followers.device.complete_flush()
+    followers.run()
     assert positions(followers.request()[1]) == [(4, 1, 3)]
+
+
+def led_before(count: int = 3) -> Partition:
+    """A partition with records that its next leader does not have."""
+    partition = new_partition()
+    lead(partition, leader_epoch=3, partition_epoch=0)
+    for _ in range(count):
+        append(partition)
+    return partition
+
+
+def diverging(end_offset: int, index: int = 0) -> PartitionData:
+    return PartitionData(
+        partition_index=index,
+        high_watermark=0,
+        log_start_offset=0,
+        diverging_epoch=EpochEndOffset(epoch=3, end_offset=end_offset),
+        records=b"",
+    )
+
+
+def test_a_truncation_waits_for_checkpoints_and_the_next_request_for_its_flush(followers: Followers) -> None:
+    device = followers.device
+    device.checkpoints.are_ahead = True
+    partition, other = led_before(), led_before()
+    other.index = 1
+    followers.follow(partition)
+    followers.follow(other)
+    followers.connect()
+    header, _ = followers.request()
+    followers.respond(header)
+    header, _ = followers.request()  # the first one that names both
+    followers.respond(header, diverging(1), diverging(2, 1))
+    for written in ([], [[1, 2]]):
+        assert device.checkpoints.written == written
+        assert (partition.log.log_end_offset, other.log.log_end_offset) == (3, 3)
+        device.complete_job()
+        followers.run()
+    assert device.checkpoints.written == [[1, 2], "synced"]
+    assert device.jobs == []
+    assert (partition.log.log_end_offset, other.log.log_end_offset) == (1, 2)
+    for log in (partition.log, other.log):
+        assert log.cut_is_unsynced
+        assert followers.peers[-1].requests() == []
+        device.complete_flush()
+        followers.run()
+        assert not log.cut_is_unsynced
+    assert positions(followers.request()[1]) == [(4, 1, 3), (4, 2, 3)]
+
+
+def test_a_partition_that_changes_its_leader_before_the_truncation_keeps_its_records(followers: Followers) -> None:
+    followers.device.checkpoints.are_ahead = True
+    partition = led_before()
+    followers.follow(partition)
+    followers.connect()
+    header, _ = followers.request()
+    followers.respond(header, diverging(1))
+    followers.follow(partition, 5)
+    followers.device.complete_job()
+    followers.run()
+    followers.device.complete_job()
+    followers.run()
+    assert (partition.log.log_end_offset, followers.device.flushes) == (3, [])
+    assert positions(followers.request()[1]) == [(5, 3, 3)]
+
+
+def test_a_directory_whose_checkpoint_cannot_be_synced_fails(followers: Followers) -> None:
+    device = followers.device
+    device.checkpoints.are_ahead = True
+    partition = led_before()
+    partition.log.on_failure = lambda _log, _error: partition.go_offline()
+    followers.follow(partition)
+    followers.connect()
+    header, _ = followers.request()
+    followers.respond(header, diverging(1))
+    device.complete_job()
+    followers.run()
+    device.jobs.pop()[1].set_exception(OSError(errno.EIO, "the device failed"))
+    followers.run()
+    assert partition.offline
+    assert device.flushes == []
+    assert followers.peers[-1].requests() == []
+
+
+def test_a_log_without_leader_epochs_is_truncated_before_the_first_request(followers: Followers) -> None:
+    partition = new_partition()
+    for _ in range(3):
+        partition.log.append(plain_batch(), now_ms=NOW, leader_epoch=-1)
+    partition.restore_high_watermark(1)
+    followers.follow(partition)
+    assert followers.peers == []
+    followers.device.complete_flush()
+    followers.connect()
+    assert positions(followers.request()[1]) == [(4, 1, -1)]
 
 
 def test_a_closed_fetcher_sends_nothing(followers: Followers) -> None:
