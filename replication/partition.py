@@ -485,13 +485,20 @@ class Partition:
             producer_id, producer_epoch, first_sequence, epoch_per_transaction=epoch_per_transaction, now_ms=now_ms
         )
 
+    def waits_for_replicas(self, acks: int) -> bool:
+        """Whether appends are acknowledged when other replicas have them, with `when_acknowledged`."""
+        return acks == ACKS_ALL and self.in_sync is not None
+
     def append_plain(self, batches: Sequence[Buffer], *, acks: int, now_ms: int) -> list[AppendInfo]:
         """Append the first of these batches, as many as `Log.append_plain` accepts.
 
         Returns an empty list if `append` must be used: it would reject the first batch or handle it specially, or the
-        append would not acknowledge it.
+        append would only be acknowledged after a flush. If it is acknowledged by other replicas (`waits_for_replicas`),
+        use `when_acknowledged`.
         """
-        if not self.may_append(acks) or (self._commits_later and not self.acknowledges_appends(acks)):
+        if not self.may_append(acks) or (
+            self._commits_later and not self.acknowledges_appends(acks) and not self.waits_for_replicas(acks)
+        ):
             return []
         try:
             appended = self.log.append_plain(batches, now_ms=now_ms, leader_epoch=self.leader_epoch)

@@ -205,6 +205,12 @@ def failed(request: ProduceRequest, error: KafkaError) -> Sliced[ProduceResponse
     return response
 
 
+def not_replicated(broker: Broker, context: RequestContext, partition: Partition, error: KafkaError) -> ProduceResponse:
+    """The response to a request for one partition whose records were appended, but not acknowledged, because of
+    ``error``: for the fast path."""
+    return _Produce(broker, context, ProduceRequest(acks=ACKS_ALL)).not_replicated(partition, error)
+
+
 class _Produce:
     """One produce request and the results of its partitions."""
 
@@ -458,6 +464,20 @@ class _Produce:
         if leader is not None:
             result.current_leader = LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
             self._failed_leaders.add(leader[0])
+
+    def not_replicated(self, partition: Partition, error: KafkaError) -> ProduceResponse:
+        """See the function of this name."""
+        result = PartitionProduceResponse(index=partition.index, base_offset=-1, log_start_offset=-1)
+        topic = TopicProduceResponse(partition_responses=[result])
+        if self._context.api_version >= 13:
+            topic.topic_id = partition.topic_id
+        else:
+            topic.name = partition.topic
+        self._response.responses.append(topic)
+        self._fail(result, error, partition)
+        response = self._finish_response()
+        assert response is not None
+        return response
 
     # -- responding ----------------------------------------------------------------------------------------------------
 

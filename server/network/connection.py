@@ -43,7 +43,16 @@ from mmap import mmap
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ...log.descriptors import FileRange
-from .frames import FetchFastPathPort, Frame, FrameHandler, InFlight, Part, PendingRequest, ProduceFastPathPort
+from .frames import (
+    AnsweredRequest,
+    FetchFastPathPort,
+    Frame,
+    FrameHandler,
+    InFlight,
+    Part,
+    PendingRequest,
+    ProduceFastPathPort,
+)
 from .huge_frames import HUGE_FRAME_BYTES, HUGE_FRAME_GROWTH_BYTES, huge_frame
 from .sending import Sending, Wait, bytes_in_memory
 from .transport import HandshakeFailed, SendFirst, TurnFirst
@@ -293,7 +302,7 @@ class Connection:
             if end - start < size:
                 break
             fast_path = self.produce_fast_path
-            if fast_path is not None and not self._in_flight:
+            if fast_path is not None:
                 if fast_path.offer(view, start, start + size):
                     position = start + size
                     continue
@@ -402,11 +411,11 @@ class Connection:
             if self._frame_filled == self._frame_size:
                 self._frame = None
                 self._in_event = True
-                self._serve_large(frame)
+                is_unused = self._serve_large(frame)
                 self._in_event = False
                 self._host.budget.release(self)
                 # A pending request may still use the bytes of the frame.
-                if not self._in_flight and not isinstance(frame, mmap):
+                if (is_unused or not self._in_flight) and not isinstance(frame, mmap):
                     self._host.spare_frames.keep(frame)
                 if not self.closed:
                     if self._waits_for:
@@ -482,7 +491,7 @@ class Connection:
             if not self._in_flight:
                 self._sending.queue.extend(answer)
                 return _size_to_send(answer)
-            waiting: InFlight = _Done(answer, bytes_in_memory(answer))  # an earlier request is still pending
+            waiting: InFlight = AnsweredRequest(answer, bytes_in_memory(answer))  # an earlier request is still pending
         else:
             waiting = answer
             waiting.held_bytes = len(frame)
@@ -491,30 +500,38 @@ class Connection:
         if self.closed:
             waiting.cancel()
             return 0
+        self._add_in_flight(waiting)
+        if waiting.parts is not None and (gate is None or gate.passed) and dispatcher.completes_earlier(frame):
+            self._complete_earlier(waiting)
+        return 0
+
+    def _add_in_flight(self, waiting: InFlight) -> None:
         self._held_bytes += waiting.held_bytes
         self._in_flight.append(waiting)
         if self._is_full():
             self._waits_for |= FULL
         if self._held_bytes > UNCOUNTED_BYTES:
             self._count_unread()
-        if waiting.parts is not None and (gate is None or gate.passed) and dispatcher.completes_earlier(frame):
-            self._complete_earlier(waiting)
-        return 0
 
     def _serve_taken(self, fast_path: ProduceFastPathPort, view: memoryview) -> int:
         """Serve the requests that the fast path has taken from ``view``. Returns how many bytes can be sent now."""
         size = 0
         while fast_path.taken and not self.closed and not self._waits_for & WORK:
-            if not self._in_flight:
-                try:
-                    answers = fast_path.serve()
-                except Exception:
-                    logger.exception("Requests from %s failed with an unexpected error", self.peer)
-                    self.close("its requests could not be served", level=logging.ERROR)
-                    break
-                if answers:
-                    self._sending.queue.append(answers)
-                    size += len(answers)
+            try:
+                answers = fast_path.serve(self)
+            except Exception:
+                logger.exception("Requests from %s failed with an unexpected error", self.peer)
+                self.close("its requests could not be served", level=logging.ERROR)
+                break
+            if answers and not self._in_flight:
+                self._sending.queue.append(answers)
+                size += len(answers)
+            elif answers:
+                self._add_in_flight(AnsweredRequest([answers], len(answers)))
+            if fast_path.waiting:
+                for waiting in fast_path.waiting:
+                    self._add_in_flight(waiting)
+                fast_path.waiting.clear()
             if fast_path.taken:
                 start, end = fast_path.pop_unserved()
                 size += self._serve(bytes(view[start:end]))
@@ -522,14 +539,16 @@ class Connection:
             fast_path.taken.clear()
         return size
 
-    def _serve_large(self, frame: bytearray | mmap) -> None:
+    def _serve_large(self, frame: bytearray | mmap) -> bool:
+        """Serve the request in a large frame. Returns whether its bytes are certainly not in use any longer."""
         fast_path = self.produce_fast_path
-        if fast_path is not None and not self._in_flight and not isinstance(frame, mmap):
+        if fast_path is not None and not isinstance(frame, mmap):
             view = memoryview(frame)
             if fast_path.offer(view, 0, len(view)):
                 self._serve_taken(fast_path, view)
-                return
+                return True
         self._serve(frame)
+        return False
 
     def reply_in_slices(self, context: PendingRequest, answer: Any) -> None:
         """Complete a pending request in slices; see `RequestContext.reply_in_slices`."""
@@ -883,26 +902,6 @@ def _unmute(reference: weakref.ref[Connection]) -> None:
     connection = reference()
     if connection is not None:
         connection.unmute()
-
-
-class _Done:
-    """A complete response in the queue of requests in flight. It waits for its turn."""
-
-    __slots__ = ("held_bytes", "keeps_request", "kept_bytes", "parts")
-
-    def __init__(self, parts: list[Part], size: int) -> None:
-        self.parts: list[Part] | None = parts
-        self.held_bytes = size
-        self.keeps_request = False
-        self.kept_bytes = 0
-
-    def cancel(self) -> None:
-        for part in self.parts or ():
-            if isinstance(part, FileRange):
-                part.release()
-
-    def complete_early(self) -> None:
-        """No effect: the response is complete and only waits for its turn."""
 
 
 def _size_to_send(parts: list[Part]) -> int:

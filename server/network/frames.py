@@ -32,6 +32,26 @@ class InFlight(Protocol):
         """Respond now with the available data if that makes sense: at shutdown, or if a later response is ready."""
 
 
+class AnsweredRequest:
+    """A complete response in the queue of requests in flight. It waits for its turn."""
+
+    __slots__ = ("held_bytes", "keeps_request", "kept_bytes", "parts")
+
+    def __init__(self, parts: list[Part], size: int) -> None:
+        self.parts: list[Part] | None = parts
+        self.held_bytes = size
+        self.keeps_request = False
+        self.kept_bytes = 0
+
+    def cancel(self) -> None:
+        for part in self.parts or ():
+            if isinstance(part, FileRange):
+                part.release()
+
+    def complete_early(self) -> None:
+        """No effect: the response is complete and only waits for its turn."""
+
+
 class PendingRequest(InFlight, Protocol):
     """A pending request, which is completed later (`Connection.response_ready`)."""
 
@@ -82,12 +102,16 @@ class ProduceFastPathPort(Protocol):
     """Takes requests of one connection from the receive buffer without a copy, and serves them together."""
 
     taken: list[Any]
+    waiting: list[InFlight]
+    """The places of requests that `serve` has served, and that wait for other replicas, in order. The connection takes
+    them out."""
 
     def offer(self, buffer: memoryview, start: int, end: int) -> bool:
         """Take the request in ``buffer[start:end]``, if it is one for the fast path. Returns whether it was taken."""
 
-    def serve(self) -> bytes:
-        """Serve the taken requests, up to the first that must take the slow path. Returns the responses."""
+    def serve(self, connection: Connection) -> bytes:
+        """Serve the taken requests, up to the first that must take the slow path. Returns the responses of the first
+        ones; the others are in `waiting`."""
 
     def pop_unserved(self) -> tuple[int, int]:
         """Remove the first of the remaining requests. Returns where it begins and ends."""

@@ -36,6 +36,7 @@ from ...protocol.steps import completed
 from ..apis import APIS
 from ..concurrency.slices import FEW_ELEMENTS, Slices, TooManyElementsError, release, within
 from ..context import DEFERRED, ServedRequest
+from ..network.huge_frames import HUGE_FRAME_BYTES
 from .fetch_fast_path import FetchFastPath
 from .produce_fast_path import LOWEST_VERSION as LOWEST_REPEATED_VERSION
 from .produce_fast_path import ProduceFastPath
@@ -237,7 +238,7 @@ class Dispatcher:
             from .authorization import authorized  # other servers do not need it
 
             self._authorized = authorized
-        self._new_produce_fast_path = partial(ProduceFastPath, broker.replicas, broker.appends, broker.now_ms)
+        self._new_produce_fast_path = partial(ProduceFastPath, broker)
         self._new_fetch_fast_path = partial(
             FetchFastPath, broker.replicas, broker.fetch_sessions, broker.now_ms, lambda: broker.fetch_max_bytes
         )
@@ -308,7 +309,11 @@ class Dispatcher:
         if answer is None:
             return None
         if answer is DEFERRED:
-            return context if context.parts is None else context.parts  # it may be complete already
+            if context.parts is not None:
+                return context.parts  # it may be complete already
+            if route.repeats:
+                self._learn_later(context, route, frame)
+            return context
         if type(answer) is GeneratorType:
             return self._in_slices(context, self._finish(context, route, answer, frame))
         parts = route.encode_or_fail(context, answer)
@@ -370,6 +375,11 @@ class Dispatcher:
         if fast_path is None:
             fast_path = context.connection.produce_fast_path = self._new_produce_fast_path()
         fast_path.learn(route, frame, context.request, answer)
+
+    def _learn_later(self, context: ServedRequest, route: Route, frame: Frame) -> None:
+        """Learn from a request when it has its response. The memory of a huge frame may be freed before."""
+        if len(frame) < HUGE_FRAME_BYTES:
+            context.amend(partial(self._learn, context, route, frame))
 
     # -- in slices -----------------------------------------------------------------------------------------------------
 
@@ -476,6 +486,8 @@ class Dispatcher:
         if sliced:
             answer = yield from self._complete(context, route, answer)
         if answer is DEFERRED:
+            if route.repeats and frame and context.parts is None:
+                self._learn_later(context, route, frame)
             return
         if answer is None:
             context.reply_nothing()

@@ -10,13 +10,14 @@ template with four blanks. It serves later requests with the same bytes:
    not copied: they stay in the connection's receive buffer.
 2. `serve` runs when the buffer holds no more complete frames, or a frame that was not taken. Neighboring requests with
    the same entry are appended with one write (`Log.append_plain`), and the templates are filled in.
+3. With ``acks=all`` and other replicas, the responses of such neighbors have one place in the order of the connection's
+   responses (`_Replicating`), with one timer. They are sent together when the replicas have the last of the records.
 
 All other requests take the slow path, each time: the first request, other shapes and versions, ``acks=0``, the first
-batch of a transaction, a partition that is no longer led here, an append that is not acknowledged immediately because
-it waits for a flush or for other replicas (`Partition.acknowledges_appends`), and a batch that is special or invalid in
-any way. The fast path never rejects: anything it cannot append unchanged falls back to the slow path, which determines
-the response. So the fast path decides nothing that the slow path does not decide, and the bytes of both responses are
-the same.
+batch of a transaction, a partition that is no longer led here, an append that waits for a flush alone, and a batch that
+is special or invalid in any way. The fast path never rejects: anything it cannot append unchanged falls back to the
+slow path, which determines the response. So the fast path decides nothing that the slow path does not decide, and the
+bytes of both responses are the same. If records are appended and not replicated, the slow path builds the response.
 
 If a decision on the slow path depends on more than the request, the partition and the batch (an access control list, a
 quota), a change of that must discard the entries.
@@ -27,16 +28,21 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from ...protocol.errors import ErrorCode
+from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.records import ATTRIBUTES_POSITION, TRANSACTIONAL_MASK
+from ..context import ServedRequest
+from ..network.frames import AnsweredRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...log.partition_log import AppendInfo
     from ...protocol.messages.produce import ProduceRequest, ProduceResponse
     from ...replication.partition import Partition
-    from ...replication.replicas import Replicas
-    from ..concurrency.clock import Clock
-    from ..network.frames import Frame
-    from ..records.appends import AppendQueues
+    from ..broker import Broker
+    from ..concurrency.timers import Timer
+    from ..network.connection import Connection
+    from ..network.frames import Frame, InFlight, Part
     from .dispatch import Route
 
 # Since version 7, every codec is allowed (the slow path checks older versions), and the response has the fields of the
@@ -55,6 +61,7 @@ _HEADER = struct.Struct(">Ii")  # api key and version as one number, correlation
 _HEADER_SIZE = 8
 _LENGTH = struct.Struct(">i")
 _CORRELATION_POSITION = 4  # in a response: after its length
+_ERROR = struct.Struct(">h")  # in a response: before the next fields
 _RESULT = struct.Struct(">qqq")  # base offset, log append time, log start offset: neighbors in the response
 # Numbers that are unlikely in a response, to find the position of the blanks in the template.
 _BLANK = (0x5EED_0FF5_E70F_BA5E, 0x5EED_0A99_E4D7_1BE0, 0x5EED_0FF5_E757_A470)
@@ -66,31 +73,125 @@ _NO_TAGS = b"\0\0\0"  # of the partition, of the topic, of the request
 class _Entry:
     """An entry: the partition of the records that follow certain bytes, and the template of the response."""
 
-    __slots__ = ("acks", "form", "partition", "result_position", "transactional")
+    __slots__ = ("acks", "form", "partition", "result_position", "route", "timeout_ms", "transactional")
 
     def __init__(
-        self, partition: Partition, acks: int, form: bytearray, result_position: int, *, transactional: bool
+        self, partition: Partition, request: ProduceRequest, route: Route, form: bytearray, result_position: int
     ) -> None:
         self.partition = partition
-        self.acks = acks
-        self.transactional = transactional  # the request has a transactional id
+        self.acks = request.acks
+        self.timeout_ms = request.timeout_ms
+        self.transactional = request.transactional_id is not None
+        self.route = route
         self.form = form
         self.result_position = result_position
+
+    def response(self, correlation_id: int, info: AppendInfo) -> bytes:
+        """The response to a request with this entry."""
+        form = self.form
+        _LENGTH.pack_into(form, _CORRELATION_POSITION, correlation_id)
+        _RESULT.pack_into(form, self.result_position, info.first_offset, info.log_append_time_ms, info.log_start_offset)
+        return bytes(form)
+
+
+class _Replicating:
+    """The place of neighboring requests whose records are appended, and which wait for other replicas."""
+
+    __slots__ = (
+        "_broker",
+        "_connection",
+        "_correlation_ids",
+        "_entry",
+        "_responses",
+        "_timer",
+        "held_bytes",
+        "keeps_request",
+        "kept_bytes",
+        "parts",
+    )
+
+    completes_earlier = True
+
+    def __init__(
+        self, broker: Broker, connection: Connection, entry: _Entry, correlation_ids: list[int], responses: bytes
+    ) -> None:
+        self._broker = broker
+        self._connection: Connection | None = connection
+        self._entry = entry
+        self._correlation_ids = correlation_ids
+        self._responses = responses
+        self.parts: list[Part] | None = None
+        self.held_bytes = len(responses)
+        self.keeps_request = True  # it waits for this server, not for the peer
+        self.kept_bytes = 0
+        self._timer: Timer | None = broker.timers.call_after(max(0, entry.timeout_ms), self._timed_out)
+
+    def acknowledged(self, error: KafkaError | None) -> None:
+        """All records are replicated. With an error, it is unknown whether they ever will be."""
+        if self._connection is None:
+            return  # the time is over, or the connection is closed
+        if error is None:
+            self._complete([self._responses])
+        else:
+            parts = self._failed(self._connection, error)
+            if parts is not None:
+                self._complete(parts)
+
+    def _timed_out(self) -> None:
+        self._timer = None
+        responses = bytearray(self._responses)
+        size = len(self._entry.form)
+        for position in range(self._entry.result_position - _ERROR.size, len(responses), size):
+            _ERROR.pack_into(responses, position, ErrorCode.REQUEST_TIMED_OUT)
+        self._complete([responses])
+
+    def _failed(self, connection: Connection, error: KafkaError) -> list[Part] | None:
+        """The responses of the slow path; None if the connection had to be closed."""
+        from ..handlers.produce import not_replicated
+
+        entry = self._entry
+        parts: list[Part] = []
+        for correlation_id in self._correlation_ids:
+            context = ServedRequest(connection, entry.route, correlation_id)
+            encoded = entry.route.encode_or_fail(context, not_replicated(self._broker, context, entry.partition, error))
+            if encoded is None:
+                return None
+            parts += encoded
+        return parts
+
+    def _complete(self, parts: list[Part]) -> None:
+        connection, self._connection = self._connection, None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.parts = parts
+        if connection is not None:
+            connection.response_ready(self)
+
+    def cancel(self) -> None:
+        """The connection is closed. The records remain."""
+        self._connection = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def complete_early(self) -> None:
+        """No effect: there is no response before the records are replicated, or the time is over."""
 
 
 class ProduceFastPath:
     """The entries of one connection, and the taken requests that wait to be served together."""
 
-    __slots__ = ("_appends", "_entries", "_now_ms", "_replicas", "_route_key", "taken")
+    __slots__ = ("_broker", "_entries", "_route_key", "taken", "waiting")
 
-    def __init__(self, replicas: Replicas, appends: AppendQueues, now_ms: Clock) -> None:
-        self._replicas = replicas
-        self._appends = appends
-        self._now_ms = now_ms
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
         self._route_key = -1
         self._entries: dict[int, dict[bytes, _Entry]] = {}  # by the length of the repeated bytes, by these bytes
         self.taken: list[tuple[_Entry, int, memoryview, int, int]] = []
         """Entry, correlation id, records, and the positions in the buffer where the request begins and ends."""
+        self.waiting: list[InFlight] = []
+        """See `ProduceFastPathPort`."""
 
     def offer(self, buffer: memoryview, start: int, end: int) -> bool:
         """Take the request in ``buffer[start:end]`` if it begins with known bytes. Returns whether it was taken.
@@ -119,14 +220,16 @@ class ProduceFastPath:
                 return True
         return False
 
-    def serve(self) -> bytes:
-        """Append the taken requests, and return the responses of those that were served.
+    def serve(self, connection: Connection) -> bytes:
+        """Append the taken requests, and return the responses of the first ones that were served; the places of those
+        behind a request that waits for other replicas are in `waiting`.
 
-        The others remain in `taken`, and the first of them must take the slow path.
+        Requests that were not served remain in `taken`, and the first of them must take the slow path.
         """
         taken = self.taken
-        answers = []
-        now_ms = self._now_ms()
+        answers: list[bytes] = []
+        appends = self._broker.appends
+        now_ms = self._broker.now_ms()
         served = 0
         while served < len(taken):
             entry = taken[served][0]
@@ -136,24 +239,37 @@ class ProduceFastPath:
                     break
                 batches.append(records)
             partition = entry.partition
-            if self._appends.is_waiting(partition):
+            if appends.is_waiting(partition):
                 break
             appended = partition.append_plain(batches, acks=entry.acks, now_ms=now_ms)
             if not appended:
                 break
-            form = entry.form
-            for info in appended:
-                _LENGTH.pack_into(form, _CORRELATION_POSITION, taken[served][1])
-                _RESULT.pack_into(
-                    form, entry.result_position, info.first_offset, info.log_append_time_ms, info.log_start_offset
-                )
-                answers.append(bytes(form))
-                served += 1
+            ended = served + len(appended)
+            responses = [
+                entry.response(each[1], info) for each, info in zip(taken[served:ended], appended, strict=True)
+            ]
+            end_offset = appended[-1].last_offset + 1
+            if partition.waits_for_replicas(entry.acks) and end_offset > partition.high_watermark:
+                ids = [each[1] for each in taken[served:ended]]
+                self._wait(connection, entry, ids, responses, end_offset)
+            elif self.waiting:
+                joined = b"".join(responses)
+                self.waiting.append(AnsweredRequest([joined], len(joined)))
+            else:
+                answers += responses
+            served = ended
         if served == len(taken):
             taken.clear()
         else:
             del taken[:served]
         return answers[0] if len(answers) == 1 else b"".join(answers)
+
+    def _wait(
+        self, connection: Connection, entry: _Entry, ids: list[int], responses: Sequence[bytes], end_offset: int
+    ) -> None:
+        waiting = _Replicating(self._broker, connection, entry, ids, b"".join(responses))
+        self.waiting.append(waiting)
+        entry.partition.when_acknowledged(end_offset, entry.acks, waiting.acknowledged)
 
     def pop_unserved(self) -> tuple[int, int]:
         """Remove the first request of `taken`, which takes the slow path. Returns where it begins and ends."""
@@ -169,8 +285,14 @@ class ProduceFastPath:
         result = response.responses[0].partition_responses[0]
         if result.error_code != ErrorCode.NONE or not data.records:
             return
-        partition = self._replicas.partition_by_key(topic.topic_id if route.version >= 13 else topic.name, data.index)
-        if partition is None or not partition.log.header_only or not partition.acknowledges_appends(request.acks):
+        partition = self._broker.replicas.partition_by_key(
+            topic.topic_id if route.version >= 13 else topic.name, data.index
+        )
+        if (
+            partition is None
+            or not partition.log.header_only
+            or not (partition.acknowledges_appends(request.acks) or partition.waits_for_replicas(request.acks))
+        ):
             return
         (route_key, _) = _HEADER.unpack_from(frame)
         if route_key != self._route_key:
@@ -196,9 +318,7 @@ class ProduceFastPath:
         if len(entries) >= MAX_ENTRIES or len(self._entries) > MAX_LENGTHS:
             self._entries.clear()
             entries = self._entries[len(repeated)] = {}
-        entries[repeated] = _Entry(
-            partition, request.acks, form, result_position, transactional=request.transactional_id is not None
-        )
+        entries[repeated] = _Entry(partition, request, route, form, result_position)
 
 
 def _in_transaction(partition: Partition, records: memoryview) -> bool:

@@ -478,19 +478,23 @@ def test_the_durable_and_the_committed_offset_are_different(device: Any) -> None
     assert acknowledged.arrived == [(1, None), (1, None), (2, None), (2, None)]
 
 
-def test_the_fast_path_appends_only_acknowledged_batches() -> None:
+def test_the_fast_path_appends_batches_that_are_acknowledged_now_or_by_replicas() -> None:
     alone = open_replicated(isr=(1,))
     assert append_plain(alone) == append_plain(alone, acks=1) == 1
     assert alone.high_watermark == 2
     partition, waiter = open_replicated(), Waiter()
     append(partition)
     partition.waiters.wait_for_bytes(waiter, 1)
-    assert append_plain(partition) == 0
+    acknowledged = Acknowledgements(partition)
+    assert append_plain(partition) == 1
+    acknowledged.await_acknowledged(2, -1)
     assert append_plain(partition, acks=1, count=3) == 3
-    assert (partition.log.log_end_offset, partition.high_watermark, waiter.notified) == (4, 0, 0)
+    assert (partition.log.log_end_offset, partition.high_watermark, waiter.notified) == (5, 0, 0)
+    assert acknowledged.arrived == []
     fetched(partition, 2)
     fetched(partition, 3)
-    assert (partition.high_watermark, waiter.notified) == (4, 1)
+    assert (partition.high_watermark, waiter.notified) == (5, 1)
+    assert acknowledged.arrived == [(2, None)]
 
 
 def test_the_high_watermark_does_not_advance_with_too_few_in_sync_replicas() -> None:
