@@ -44,6 +44,9 @@ _RETRY_MS: Final = 100
 _CATCHING_UP_MS: Final = 10
 """The pause between heartbeats of a broker that has not caught up yet."""
 
+_EARLY: Final = 8
+"""A heartbeat may be early by this fraction of the interval."""
+
 _SHUTTING_DOWN_MS: Final = 50
 """The pause between heartbeats of a broker that waits for the controller to grant its shutdown."""
 
@@ -165,6 +168,10 @@ class BrokerLifecycle:
             return
         if self.state is State.STARTING:
             self._due(now_ms)  # caught up
+        elif self.state is State.RUNNING and not self._failures and not self._in_flight:
+            early_ms = self._settings.heartbeat_interval_ms // _EARLY
+            if self._next_ms <= now_ms + early_ms:
+                self._next_ms = now_ms  # the process is awake: one wake-up for this and for the next fetch
         if registration is None:
             self._register_again(now_ms)
         elif registration.epoch > self.broker_epoch:

@@ -167,13 +167,17 @@ class TimerWheel:
         # The loop's clock may be slightly behind the time for which the handle was armed.
         self._due_tick = max(int(self._loop.time() * 1000.0), self._handle_tick)
         self._handle = None
-        while self._ticks and not self._buckets[self._ticks[0]]:
-            del self._buckets[heapq.heappop(self._ticks)]
+        self._remove_first_empty()
         if self._ticks and self._ticks[0] <= self._due_tick:
             self._polls = 0
             self._poll_first()
         elif self._ticks:
             self._arm(self._ticks[0])
+
+    def _remove_first_empty(self) -> None:
+        """Remove the empty buckets before the first deadline, which would cost a wake-up."""
+        while self._ticks and not self._buckets[self._ticks[0]]:
+            del self._buckets[heapq.heappop(self._ticks)]
 
     def _poll_first(self) -> None:
         if self._handle is not None:
@@ -203,7 +207,7 @@ class TimerWheel:
                 firing.popleft()._fire()  # no effect if a neighbor has canceled it
             except Exception:  # the last line of defense: one failing deadline must not stop the others
                 logger.exception("A timer callback failed with an unexpected error")
-        # An empty bucket in front (all timers canceled) costs one wake-up. A callback that added a deadline has armed
-        # the handle for that one, although earlier ones may remain.
+        # A callback that added a deadline has armed the handle for that one, although earlier ones may remain.
+        self._remove_first_empty()
         if self._ticks and (self._handle is None or self._ticks[0] < self._handle_tick):
             self._arm(self._ticks[0])

@@ -52,6 +52,27 @@ def running() -> BrokerLifecycle:
     return life
 
 
+def test_a_heartbeat_is_early_when_the_broker_is_awake_shortly_before_it() -> None:
+    life = running()
+    registration = BrokerRegistration(1, 50, OURS, {}, {})
+    assert life.next_ms == 2000
+    life.replayed(registration, 60, 1700)
+    assert life.next_ms == 2000
+    life.replayed(registration, 60, 1900)
+    assert life.next_ms == 1900
+    exchange(life, 1901, heard(is_caught_up=True, is_fenced=False))
+    assert life.next_ms == 3901
+
+
+def test_a_repetition_after_a_failure_is_not_early() -> None:
+    life = running()
+    life.request(40)
+    life.failed("no response", 2000)
+    assert life.next_ms == 2100
+    life.replayed(BrokerRegistration(1, 50, OURS, {}, {}), 60, 2010)
+    assert life.next_ms == 2100
+
+
 def test_from_registration_to_running() -> None:
     life = lifecycle()
     request = exchange(life, 5, BrokerRegistrationResponse(broker_epoch=50))

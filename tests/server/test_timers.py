@@ -238,6 +238,27 @@ def test_cancelled_timers_use_no_memory(loop: Any) -> None:
     assert not loop.armed
 
 
+def test_cancelled_timers_wake_nothing(loop: Any) -> None:
+    """A request that is sent again and again, and whose timeout is canceled by the response."""
+    wheel = TimerWheel(loop)
+    sent = []
+
+    def send() -> None:
+        sent.append(loop.now)
+        timeout = wheel.call_after(4500, lambda: None)
+        timeout.cancel()
+        wheel.call_after(2000, send)
+
+    send()
+    wakes = set()
+    while len(sent) < 10:
+        (handle,) = loop.armed
+        loop.now = max(loop.now, handle.when)
+        wakes.add(loop.now)
+        loop.advance(0)
+    assert sorted(wakes) == sent[1:]
+
+
 def test_cancelled_timers_that_were_due_soon_are_removed_when_they_are_due(loop: Any) -> None:
     wheel = TimerWheel(loop)
     for _ in range(100_000):
