@@ -9,6 +9,9 @@ BIN := $(VENV)/bin
 LISTEN ?= 127.0.0.1:9092
 ELSEWHERE = $(if $(filter-out 127.0.0.1:9092,$(LISTEN)), -b $(LISTEN))
 
+# The tests start about a thousand Python processes, and without bytecode each would compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 # The Python that makes .venv: the first of these that is 3.11 or newer. `make run PYTHON=/path/to/python` names another.
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$python"; break; }; done)
