@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from moldau.testing import Cluster
+from moldau.protocol.records import Record, build_batch
+from moldau.testing import Cluster, jvm
+from moldau.testing.builders import produce_request
 from moldau.testing.clients.java import JavaClient, ToolResult
+from moldau.testing.dump_tool import COMPLAINTS
 from moldau.testing.requirements import require_kafka_jars
 from moldau.testing.waiting import wait_until
+from moldau.testing.wire import WireClient
 
 Tool = Callable[..., str]
+
+LONG_AGO_MS = 3_600_000
 
 SESSION_TIMEOUT_S = 3.0
 
@@ -23,7 +32,11 @@ def running(request: pytest.FixtureRequest) -> Iterator[tuple[Cluster, JavaClien
     if any(request.config.getoption(option) for option in ("apache", "bootstrap_server")):
         pytest.skip("starts its own servers")
     require_kafka_jars()
-    with Cluster(brokers=3, session_timeout=SESSION_TIMEOUT_S) as cluster, JavaClient("127.0.0.1:1") as java:
+    config = {"transaction.partition.verification.enable": False}  # one test writes a hanging transaction
+    with (
+        Cluster(brokers=3, config=config, session_timeout=SESSION_TIMEOUT_S) as cluster,
+        JavaClient("127.0.0.1:1") as java,
+    ):
         yield cluster, java
 
 
@@ -94,3 +107,93 @@ def test_a_dead_replica_is_shown_as_under_replicated(cluster: Cluster, tool: Too
         shown = tool("TopicCommand", "--describe", option)
         assert "Topic: orders\tPartition: 0\tLeader: 1\tReplicas: 1,2,3\tIsr: 1,2" in shown
     assert "orders" not in tool("TopicCommand", "--describe", "--under-min-isr-partitions")
+
+
+def verifiable(cluster: Cluster, name: str, *arguments: str) -> list[dict[str, Any]]:
+    """What one of Kafka's verifiable clients prints. It sends and commits the rest when its process ends."""
+    options = ("--bootstrap-server", cluster.broker(1).address, "--topic", "orders", *arguments)
+    ended = subprocess.run(
+        jvm.command(f"org.apache.kafka.tools.{name}", *options), capture_output=True, text=True, check=True
+    )
+    return [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
+
+
+def test_a_verifiable_consumer_reads_from_other_leaders_what_a_verifiable_producer_wrote(cluster: Cluster) -> None:
+    cluster.create_topic("orders", [[1, 2, 3], [2, 3, 1], [3, 1, 2]], config={"min.insync.replicas": 2})
+    produced = verifiable(cluster, "VerifiableProducer", "--max-messages", "600", "--acks", "-1")
+    written = {(each["partition"], each["offset"]) for each in produced if each["name"] == "producer_send_success"}
+    assert len(written) == 600
+    cluster.kill(3)
+    for partition in range(3):
+        cluster.await_isr("orders", partition, {1, 2})
+    consumed = verifiable(
+        cluster, "VerifiableConsumer", "--group-id", "verifying", "--max-messages", "600", "--verbose"
+    )
+    read = [(each["partition"], each["offset"]) for each in consumed if each["name"] == "record_data"]
+    assert (len(read), set(read)) == (600, written)
+
+
+def test_hanging_transactions_are_found_on_leaders_and_followers(cluster: Cluster, tool: Tool) -> None:
+    cluster.create_topic("orders", [[1, 2]], config={"message.timestamp.before.max.ms": LONG_AGO_MS * 2})
+    timestamp = int(time.time() * 1000) - LONG_AGO_MS
+    records = build_batch(
+        [Record(0, timestamp, None, b"hanging")],
+        producer_id=4711,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+    with WireClient(cluster.broker(1).address) as wire:
+        request = produce_request("orders", records, acks=-1)
+        request.transactional_id = "unknown"
+        answer = wire.call(request, 11).responses[0].partition_responses[0]
+        assert answer.error_code == 0, answer
+    for broker in (1, 2):
+        found = tool("TransactionsCommand", "find-hanging", "--broker-id", str(broker)).splitlines()
+        assert [line.split()[:4] for line in found[1:] if line.strip()] == [["orders", "0", "4711", "0"]], found
+    tool("TransactionsCommand", "abort", "--topic", "orders", "--partition", "0", "--start-offset", "0")
+    for broker in (1, 2):
+        wait_until(
+            lambda broker=broker: "4711" not in tool("TransactionsCommand", "find-hanging", "--broker-id", str(broker))  # type: ignore[misc]
+        )
+
+
+def test_the_quorum_lists_brokers_without_a_lag(cluster: Cluster, tool: Tool) -> None:
+    cluster.create_topic("orders", [1])
+
+    def rows() -> list[list[str]] | None:
+        lines = tool("MetadataQuorumCommand", "describe", "--replication").splitlines()
+        found = [[row[0], row[3], row[-1]] for row in map(str.split, lines[1:])]
+        return found if all(lag == "0" for _, lag, _ in found) else None
+
+    assert wait_until(rows) == [["1", "0", "Leader"], ["2", "0", "Observer"], ["3", "0", "Observer"]]
+
+
+def test_replicas_are_equal_for_kafkas_verification_and_dump_tools(
+    cluster: Cluster, running: tuple[Cluster, JavaClient]
+) -> None:
+    cluster.create_topic("orders", [[1, 2, 3]])
+    verifiable(cluster, "VerifiableProducer", "--max-messages", "300", "--acks", "-1")
+    command = jvm.command(
+        "org.apache.kafka.tools.ReplicaVerificationTool",
+        *("--broker-list", cluster.broker(1).address, "--topics-include", "orders", "--report-interval-ms", "100"),
+    )
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as verification:
+        try:
+            assert verification.stdout is not None
+            reports = (line for line in verification.stdout if "max lag is" in line)
+            assert "max lag is 0 for partition orders-0 at offset 300 among 1 partitions" in next(
+                line for line in reports if "at offset 300" in line
+            )
+        finally:
+            verification.kill()
+    dumps = []
+    for broker in (1, 2, 3):
+        file = cluster.broker(broker).data_dir / "orders-0" / f"{0:020}.log"
+        result = running[1].tool(
+            "org.apache.kafka.tools.DumpLogSegments", ["--files", str(file), "--print-data-log", "--deep-iteration"]
+        )
+        assert not COMPLAINTS.search(result.stdout + result.stderr), result
+        dumps.append([line for line in result.stdout.splitlines() if not line.startswith("Dumping ")])
+    assert sum("offset: " in line for line in dumps[0]) >= 300
+    assert dumps[0] == dumps[1] == dumps[2]

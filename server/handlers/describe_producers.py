@@ -1,6 +1,7 @@
 """DescribeProducers (API key 61): the idempotent producers of a partition, and their transactions (KIP-664).
 
 - Version 0.
+- Leaders and followers respond.
 - It finds a transaction that began long ago and that is unknown to its coordinator. Such a transaction would stall all
   ``read_committed`` consumers.
 """
@@ -44,7 +45,7 @@ def handle(
                 partition = broker.replicas.partition_by_key(topic.name, index)
                 if partition is None:
                     raise KafkaError(broker.replicas.missing_partition_error(topic.name, index))
-                partition.check_leader()
+                partition.check_leader(or_follower=True)
                 result.active_producers = [
                     ProducerState(
                         producer_id=producer.producer_id,
