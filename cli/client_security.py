@@ -104,6 +104,8 @@ class Security(NamedTuple):
             return {}
         settings: dict[str, Any] = {"security_protocol": self.protocol, "ssl_context": self.tls}
         if self.credentials is not None:
+            if self.credentials.by_token:
+                raise Failure("this command cannot authenticate with a delegation token (a limit of kafka-python)")
             settings["sasl_mechanism"] = self.credentials.mechanism
             settings["sasl_plain_username"] = self.credentials.user
             settings["sasl_plain_password"] = self.credentials.password

@@ -18,6 +18,7 @@ _MODULES: Final = {
     "configs": "configs",
     "users": "users",
     "acls": "acls",
+    "tokens": "tokens",
     "quotas": "quotas",
     "tls": "tls",
     "cluster": "describe_cluster",

@@ -113,8 +113,7 @@ def _apache_secured(version: str) -> Callable[[float], AbstractContextManager[Ta
 
 @contextmanager
 def _moldau_secured(patience: float) -> Iterator[Target]:
-    missing = ("metric.reporters", "delegation.token.secret.key")
-    config = {name: text for name, text in _SECURED.items() if name not in missing}
+    config = {name: text for name, text in _SECURED.items() if name != "metric.reporters"}
     config["listeners"] = "PLAINTEXT://127.0.0.1:0,SASL://127.0.0.1:0"
     config["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT"
     with Broker(config=config) as broker:

@@ -49,19 +49,23 @@ SECTIONS: Final = (
         ),
         Setting(
             "delegation.token.secret.key", PASSWORD, None, None, MEDIUM,
-            "Secret for the creation of delegation tokens.",
+            "Secret from which delegation tokens are made, the same on all nodes. Without it there are no tokens.",
+            acted_on=True,
         ),
         Setting(
             "delegation.token.expiry.time.ms", LONG, 86_400_000, at_least(1), MEDIUM,
             "Time after which a delegation token must be renewed.",
+            acted_on=True,
         ),
         Setting(
             "delegation.token.max.lifetime.ms", LONG, 604_800_000, at_least(1), MEDIUM,
             "Time after which a delegation token can no longer be renewed.",
+            acted_on=True,
         ),
         Setting(
             "delegation.token.expiry.check.interval.ms", LONG, 3_600_000, at_least(1), LOW,
             "Interval between checks for expired delegation tokens.",
+            acted_on=True,
         ),
     ),
     Section(

@@ -278,10 +278,12 @@ class Controller:
 
     # Requests. Their modules are imported on first use: most servers receive few kinds of requests.
 
-    def deciding(self, request: Request, version: int, now_ms: Callable[[], int]) -> Decide[Any]:
-        """The decision on a request of this API version, for `change`."""
+    def deciding(
+        self, request: Request, version: int, now_ms: Callable[[], int], principal: str | None = None
+    ) -> Decide[Any]:
+        """The decision on a request of this API version, for `change`. ``principal``: the client that has sent it."""
         decide = _DECISIONS[ApiKey(request.API_KEY)]
-        return lambda image: decide(self, image, request, version, now_ms)
+        return lambda image: decide(self, image, request, version, now_ms, principal)
 
     def _create_topics(self, image: MetadataImage, request: Any, *_: object) -> Steps[Outcome[Any]]:
         from .create_topics import create_topics_in_steps
@@ -351,6 +353,31 @@ class Controller:
 
         return alter_user_scram_credentials(image, request)
 
+    def _create_delegation_token(
+        self, image: MetadataImage, request: Any, version: int, now_ms: Callable[[], int], principal: str | None
+    ) -> Steps[Outcome[Any]]:
+        from .delegation_tokens import create_delegation_token
+
+        yield 0
+        assert principal is not None
+        return create_delegation_token(image, request, version, principal, self.context, now_ms())
+
+    def _renew_delegation_token(
+        self, image: MetadataImage, request: Any, _version: int, now_ms: Callable[[], int], principal: str | None
+    ) -> Steps[Outcome[Any]]:
+        from .delegation_tokens import renew_delegation_token
+
+        assert principal is not None
+        return renew_delegation_token(image, request, principal, self.context, now_ms())
+
+    def _expire_delegation_token(
+        self, image: MetadataImage, request: Any, _version: int, now_ms: Callable[[], int], principal: str | None
+    ) -> Steps[Outcome[Any]]:
+        from .delegation_tokens import expire_delegation_token
+
+        assert principal is not None
+        return expire_delegation_token(image, request, principal, self.context, now_ms())
+
     def _unregister_broker(self, image: MetadataImage, request: Any, *_: object) -> Steps[Outcome[Any]]:
         from .brokers import unregister_broker
 
@@ -377,7 +404,7 @@ class Controller:
         return assign_replicas_to_directories(image, request, self.context)
 
     def _describe_quorum(
-        self, image: MetadataImage, request: Any, version: int, now_ms: Callable[[], int]
+        self, image: MetadataImage, request: Any, version: int, now_ms: Callable[[], int], *_: object
     ) -> Steps[Outcome[Any]]:
         from .describe_quorum import QuorumStatus, describe_quorum
 
@@ -445,6 +472,9 @@ _DECISIONS: Final[dict[ApiKey, Callable[..., Steps[Outcome[Any]]]]] = {
     ApiKey.DELETE_ACLS: Controller._delete_acls,
     ApiKey.ALTER_CLIENT_QUOTAS: Controller._alter_client_quotas,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Controller._alter_user_scram_credentials,
+    ApiKey.CREATE_DELEGATION_TOKEN: Controller._create_delegation_token,
+    ApiKey.RENEW_DELEGATION_TOKEN: Controller._renew_delegation_token,
+    ApiKey.EXPIRE_DELEGATION_TOKEN: Controller._expire_delegation_token,
     ApiKey.UPDATE_FEATURES: Controller._update_features,
     ApiKey.UNREGISTER_BROKER: Controller._unregister_broker,
     ApiKey.ALLOCATE_PRODUCER_IDS: Controller._allocate_producer_ids,

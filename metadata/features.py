@@ -65,6 +65,7 @@ _CHANGES_METADATA: Final = frozenset({7, 8, 11, 13, 14, 15, 17, 23, 30})
 
 # The levels that permit a write.
 TRANSACTIONS_SINCE: Final = 13
+DELEGATION_TOKENS_SINCE: Final = 14
 CONTROLLER_REGISTRATION_SINCE: Final = 15
 DIRECTORIES_SINCE: Final = 17
 GROUP_VERSION_SINCE: Final = 22

@@ -9,7 +9,7 @@ import hmac
 from collections.abc import Mapping
 from typing import Final
 
-from .sasl import SaslFailure
+from .sasl import Identity, SaslFailure
 
 MECHANISM: Final = "PLAIN"
 _USER_PREFIX: Final = "user_"
@@ -30,7 +30,7 @@ class PlainExchange:
 
     def __init__(self, users: Mapping[str, str]) -> None:
         self._users = users
-        self.user: str | None = None
+        self.identity: Identity | None = None
 
     def evaluate(self, token: bytes) -> bytes:
         """See `sasl.SaslExchange`. The response is empty."""
@@ -49,5 +49,5 @@ class PlainExchange:
             raise SaslFailure(_INVALID)
         if authorization_id and authorization_id != user:
             raise SaslFailure("Authentication failed: Client requested an authorization id that is different from user")
-        self.user = user
+        self.identity = Identity(user)
         return b""

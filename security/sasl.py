@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 
 class SaslFailure(Exception):  # noqa: N818 - an outcome of an exchange
     """The client is not authenticated. The message is for the client."""
 
 
+class Identity(NamedTuple):
+    """The authenticated client."""
+
+    user: str
+    """The name of its principal, whose type is User."""
+    expires_ms: int | None = None
+    """When the credential expires, in milliseconds since the epoch; None: never."""
+    by_token: bool = False
+    """It has authenticated with a delegation token."""
+
+
+Job = Callable[[], bytes]
+"""Computes the response to a token. It takes milliseconds, so it runs in a thread. Raises `SaslFailure`."""
+
+
 class SaslExchange(Protocol):
     """One authentication of one client."""
 
-    user: str | None
-    """The name of the authenticated user; None until the exchange is complete."""
+    identity: Identity | None
+    """None until the exchange is complete."""
 
-    def evaluate(self, token: bytes) -> bytes:
-        """The response to a token of the client. Raises `SaslFailure`."""
+    def evaluate(self, token: bytes) -> bytes | Job:
+        """The response to a token of the client. No other token is evaluated before a job has ended.
+
+        Raises `SaslFailure`.
+        """

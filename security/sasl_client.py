@@ -29,6 +29,8 @@ class Credentials(NamedTuple):
     mechanism: str
     user: str
     password: str
+    by_token: bool = False
+    """The user is the id of a delegation token, and the password its HMAC in Base64 (SCRAM)."""
 
     def __repr__(self) -> str:
         return f"Credentials({self.mechanism}, {self.user}, [hidden])"
@@ -55,12 +57,11 @@ def credentials_of(mechanism: str, jaas: str) -> Credentials:
     module = PLAIN_MODULE if mechanism == PLAIN else SCRAM_MODULE
     if entry.module != module:
         raise SaslClientError(f"sasl.jaas.config: the login module of {mechanism} must be {module}")
-    if entry.options.get("tokenauth", "").lower() == "true":
-        raise SaslClientError("sasl.jaas.config: delegation tokens (tokenauth) are not supported")
     missing = [name for name in ("username", "password") if not entry.options.get(name)]
     if missing:
         raise SaslClientError(f"sasl.jaas.config: the option {missing[0]} is missing")
-    return Credentials(mechanism, entry.options["username"], entry.options["password"])
+    by_token = mechanism != PLAIN and entry.options.get("tokenauth", "").lower() == "true"
+    return Credentials(mechanism, entry.options["username"], entry.options["password"], by_token)
 
 
 def new_client(credentials: Credentials, nonce: str) -> SaslClient:
@@ -87,7 +88,7 @@ class _Scram:
         self._password = credentials.password
         self._nonce = nonce
         name = credentials.user.replace("=", "=3D").replace(",", "=2C")
-        self._first = f"n={name},r={nonce}"
+        self._first = f"n={name},r={nonce}{',tokenauth=true' if credentials.by_token else ''}"
         self._server_signature: bytes | None = None  # that of the server's last message
 
     def first(self) -> bytes:

@@ -9,8 +9,8 @@ The server knows StoredKey and ServerKey, from which neither the password nor th
 compares in constant time. An unknown user gets a salt that is derived from the name, and fails where a wrong password
 does, so that names cannot be probed. All failures have the same message.
 
-Kafka's extensions follow the client's nonce. ``tokenauth=true`` would authenticate with a delegation token, which this
-server does not have, so it fails.
+Kafka's extensions follow the client's nonce. ``tokenauth=true`` authenticates with a delegation token (KIP-48): the
+user is the id of the token, the password its HMAC, and the authenticated user is the owner of the token.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from .sasl import SaslFailure
+from .sasl import Identity, Job, SaslFailure
 
 MIN_ITERATIONS: Final = 4096
 MAX_ITERATIONS: Final = 16_384
@@ -66,6 +66,16 @@ class Credential(NamedTuple):
         return "Credential([hidden])"
 
 
+class TokenLogin(NamedTuple):
+    """A delegation token that is valid now."""
+
+    owner: str
+    """The name of the principal that owns it."""
+    expires_ms: int
+    credential: Credential | Callable[[], Credential]
+    """A function takes milliseconds: it computes the credential from the HMAC of the token."""
+
+
 def salted_password(mechanism: ScramMechanism, password: str, salt: bytes, iterations: int) -> bytes:
     """Hi(password, salt, iterations) of RFC 5802."""
     return hashlib.pbkdf2_hmac(mechanism.digest, password.encode(), salt, iterations)
@@ -85,13 +95,18 @@ class ScramExchange:
         self,
         mechanism: ScramMechanism,
         find: Callable[[str], Credential | None],
+        find_token: Callable[[str], TokenLogin | None] = lambda token_id: None,
         *,
         server_nonce: str,
         secret: bytes,
     ) -> None:
-        """``find`` looks up a user. ``secret`` is the server's, from which the salts of unknown users are derived."""
+        """``find`` looks up a user, ``find_token`` a delegation token.
+
+        ``secret`` is the server's, from which the salts of unknown users are derived.
+        """
         self._mechanism = mechanism
         self._find = find
+        self._find_token = find_token
         self._server_nonce = server_nonce
         self._secret = secret
         self._credential: Credential | None = None
@@ -99,9 +114,10 @@ class ScramExchange:
         self._first = ""  # both first messages, of which the proof is made
         self._nonce = ""
         self._steps = 0
-        self.user: str | None = None
+        self._token: TokenLogin | None = None
+        self.identity: Identity | None = None
 
-    def evaluate(self, token: bytes) -> bytes:
+    def evaluate(self, token: bytes) -> bytes | Job:
         """See `sasl.SaslExchange`."""
         self._steps += 1
         try:
@@ -109,30 +125,42 @@ class ScramExchange:
         except UnicodeDecodeError:
             raise self._failure() from None
         if self._steps == 1:
-            return self._server_first(message).encode()
+            return self._server_first(message)
         if self._steps == 2:
             return self._server_final(message).encode()
         raise self._failure()
 
-    def _server_first(self, message: str) -> str:
+    def _server_first(self, message: str) -> bytes | Job:
         match = _FIRST.fullmatch(message)
         if match is None:
             raise self._failure()
         name = _name(match["user"])
         authorization_id = _name(match["authzid"]) if match["authzid"] else name
         extensions = dict(each.split("=", 1) for each in match["ext"].split(",") if each)
-        if name is None or authorization_id != name or extensions.get("tokenauth", "").lower() == "true":
-            raise self._failure()
-        found = self._find(name)
-        if found is not None and found.iterations < MIN_ITERATIONS:
+        if name is None or authorization_id != name:
             raise self._failure()
         self._name = name
-        self._credential = found
-        shown = found if found is not None else self._made_up(name)
         self._nonce = match["nonce"] + self._server_nonce
+        bare = match["bare"]
+        if extensions.get("tokenauth", "").lower() != "true":
+            return self._challenge(bare, self._find(name))
+        self._token = found = self._find_token(name)
+        if found is None:
+            return self._challenge(bare, None)
+        if isinstance(found.credential, Credential):
+            return self._challenge(bare, found.credential)
+        derive = found.credential
+        return lambda: self._challenge(bare, derive())
+
+    def _challenge(self, bare: str, found: Credential | None) -> bytes:
+        """The server's first message."""
+        if found is not None and found.iterations < MIN_ITERATIONS:
+            raise self._failure()
+        self._credential = found
+        shown = found if found is not None else self._made_up(self._name)
         answer = f"r={self._nonce},s={b64encode(shown.salt).decode()},i={shown.iterations}"
-        self._first = f"{match['bare']},{answer}"
-        return answer
+        self._first = f"{bare},{answer}"
+        return answer.encode()
 
     def _server_final(self, message: str) -> str:
         match = _FINAL.fullmatch(message)
@@ -150,7 +178,10 @@ class ScramExchange:
         is_equal = hmac.compare_digest(mechanism.hash(client_key), found.stored_key)
         if not is_equal or self._credential is None:
             raise self._failure()
-        self.user = self._name
+        token = self._token
+        self.identity = (
+            Identity(self._name) if token is None else Identity(token.owner, token.expires_ms, by_token=True)
+        )
         return f"v={b64encode(mechanism.hmac(found.server_key, signed)).decode()}"
 
     def _made_up(self, name: str) -> Credential:

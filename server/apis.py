@@ -59,6 +59,9 @@ _ALTER_CLUSTER: Final = (AclOperation.ALTER, AclResource.CLUSTER)
 _DESCRIBE_CLUSTER: Final = (AclOperation.DESCRIBE, AclResource.CLUSTER)
 _DESCRIBE_CLUSTER_CONFIGS: Final = (AclOperation.DESCRIBE_CONFIGS, AclResource.CLUSTER)
 _ALTER_CLUSTER_CONFIGS: Final = (AclOperation.ALTER_CONFIGS, AclResource.CLUSTER)
+_CREATE_TOKENS: Final = (AclOperation.CREATE_TOKENS, AclResource.USER)
+_DESCRIBE_TOKENS: Final = (AclOperation.DESCRIBE_TOKENS, AclResource.USER)
+_DESCRIBE_TOKEN: Final = (AclOperation.DESCRIBE, AclResource.DELEGATION_TOKEN)
 _IDEMPOTENT_WRITE: Final = (AclOperation.IDEMPOTENT_WRITE, AclResource.CLUSTER)
 
 
@@ -115,6 +118,11 @@ APIS: Final[tuple[Api, ...]] = (
     Api(ApiKey.DESCRIBE_LOG_DIRS, 1, 5, "log_dirs", (_DESCRIBE_CLUSTER,), _BROKER, _IN_SLICES),
     Api(ApiKey.SASL_AUTHENTICATE, 0, 2, "security", (), _BOTH),
     Api(ApiKey.CREATE_PARTITIONS, 0, 3, "topics", (_ALTER_TOPIC,), _BOTH, _PARTITIONS),
+    Api(ApiKey.CREATE_DELEGATION_TOKEN, 1, 3, "delegation_tokens", (_CREATE_TOKENS,), _BOTH),
+    Api(ApiKey.RENEW_DELEGATION_TOKEN, 1, 2, "delegation_tokens", (), _BOTH),
+    Api(ApiKey.EXPIRE_DELEGATION_TOKEN, 1, 2, "delegation_tokens", (), _BOTH),
+    Api(ApiKey.DESCRIBE_DELEGATION_TOKEN, 1, 3, "delegation_tokens", (_DESCRIBE_TOKEN, _DESCRIBE_TOKENS), _BOTH,
+        _IN_SLICES),
     Api(ApiKey.DELETE_GROUPS, 0, 2, "group_admin", (_DELETE_GROUP,)),
     Api(ApiKey.ELECT_LEADERS, 0, 2, "reassignment", (_ALTER_CLUSTER,), _BOTH, _PARTITIONS),
     Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, "configs",

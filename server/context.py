@@ -83,6 +83,10 @@ class RequestContext(Protocol):
         """The principal of the client, as ``User:name``."""
 
     @property
+    def may_manage_tokens(self) -> bool:
+        """See `network.authentication.Authentication`."""
+
+    @property
     def listener_name(self) -> str:
         """The listener that received the request."""
 
@@ -203,6 +207,10 @@ class ServedRequest:
     @property
     def principal(self) -> str:
         return self.connection.authentication.principal
+
+    @property
+    def may_manage_tokens(self) -> bool:
+        return self.connection.authentication.may_manage_tokens
 
     @property
     def listener_name(self) -> str:

@@ -47,6 +47,9 @@ FORWARDED: Final = frozenset(
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
         ApiKey.ALTER_CLIENT_QUOTAS,
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
         ApiKey.UPDATE_FEATURES,
         ApiKey.UNREGISTER_BROKER,
         ApiKey.DESCRIBE_QUORUM,
@@ -109,8 +112,8 @@ class LocalController:
     def request(self, request: Request, version: int, origin: Origin | None) -> Sliced[Any]:
         """See `ControllerClient`."""
         controller, now_ms = self._controller, self._now_ms
-        deadline_ms = None if origin is None else origin.deadline_ms
-        steps = controller.change(controller.deciding(request, version, now_ms), now_ms)
+        deadline_ms, principal = (None, None) if origin is None else (origin.deadline_ms, origin.principal)
+        steps = controller.change(controller.deciding(request, version, now_ms, principal), now_ms)
         if deadline_ms is not None:
             steps = self._in_time(steps, deadline_ms)
         response, change = yield from self._slices.exclusively(steps)

@@ -36,10 +36,12 @@ _VERSION_BYTES = 2
 class ForwardedRequest:
     """The context of a client's request in an envelope, for the handlers of the APIs that brokers forward."""
 
-    def __init__(self, api_version: int, listener_name: str, principal: str, client_host: str) -> None:
+    def __init__(self, api_version: int, listener_name: str, principal: DefaultPrincipalData, client_host: str) -> None:
         self.api_version = api_version
         self.listener_name = listener_name
-        self.principal = principal
+        self.principal = f"{principal.type}:{principal.name}"
+        self.may_manage_tokens = not principal.token_authenticated
+        """The broker has checked the rest."""
         self.client_host = client_host
         self.acl_epoch = 0
         self.amendments: list[Callable[[Any], None]] | None = None
@@ -96,13 +98,13 @@ def _steps(make: Callable[[], Any]) -> Sliced[Any]:
     return (yield from answer) if type(answer) is GeneratorType else answer
 
 
-def _principal(request: EnvelopeRequest) -> str:
+def _principal(request: EnvelopeRequest) -> DefaultPrincipalData:
     data = request.request_principal
     if data is None:
         raise ValueError("the envelope has no principal")
     version = int.from_bytes(data[:_VERSION_BYTES], "big")
     principal, _ = decode_at(DefaultPrincipalData, data, version, _VERSION_BYTES)
-    return f"{principal.type}:{principal.name}"
+    return principal
 
 
 def _client_host(address: bytes) -> str:

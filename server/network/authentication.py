@@ -29,6 +29,10 @@ class Authentication(Protocol):
         """The maximum size of a frame until the peer is authenticated; None: that of all requests."""
 
     @property
+    def may_manage_tokens(self) -> bool:
+        """Whether the peer may send requests about delegation tokens: it is identified, and not by such a token."""
+
+    @property
     def gate(self) -> Gate | None:
         """What serves the frames of the connection at first, before the dispatcher (`Connection.gate`)."""
 
@@ -45,6 +49,10 @@ class Authenticated(NamedTuple):
     @property
     def max_request_bytes(self) -> int | None:
         return None
+
+    @property
+    def may_manage_tokens(self) -> bool:
+        return False
 
     @property
     def gate(self) -> Gate | None:

@@ -221,6 +221,11 @@ class TlsTransport:
         return None
 
     @property
+    def may_manage_tokens(self) -> bool:
+        """See `authentication.Authentication`."""
+        return self.principal != ANONYMOUS.principal
+
+    @property
     def gate(self) -> Gate | None:
         """See `authentication.Authentication`."""
         return None

@@ -84,10 +84,13 @@ class ControllerServer(NodeServer):
             from ..authorizer import new_authorizer  # a controller without ACLs does not need it
 
             authorizer = new_authorizer(config, metadata, timers, loop.time)
+        self._expire_tokens(controller, slices)
         listener.serve(metadata, controller, slices, self._clock, background, self._file_system, authorizer)
 
     async def stop(self) -> None:
         """Complete the pending requests, flush, and close."""
+        if self._token_expiry is not None:
+            self._token_expiry.close()
         if self._background is not None:
             self._background.prepare_stop()
         if self._listener is not None:

@@ -25,7 +25,7 @@ from ...security.key_stores import (
 )
 from ...security.plain import PlainExchange, users_of
 from ...security.principal_mapping import PrincipalMapping, RuleError
-from ...security.scram import MECHANISMS, Credential, ScramExchange, ScramMechanism
+from ...security.scram import MECHANISMS, Credential, ScramExchange, ScramMechanism, TokenLogin
 from ..network.listeners import PLAINTEXT
 
 if TYPE_CHECKING:
@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
     from ...config.broker_config import BrokerConfig, Listener, ListenerConfig
     from ...metadata.image import MetadataImage
+    from ...security.delegation_tokens import TokenCredentials
     from ...security.sasl import SaslExchange
+    from ..concurrency.background import JobExecutor
+    from ..concurrency.clock import Clock
     from ..concurrency.timers import TimerWheel
     from ..network.listeners import Security
     from ..network.tls import TlsSecurity
@@ -68,24 +71,54 @@ def security_of(config: BrokerConfig, listener: Listener, users: Users, timers: 
 
 
 class Users:
-    """The SCRAM credentials of the metadata, which is loaded after the listeners are bound."""
+    """The SCRAM credentials and the delegation tokens of the metadata, which is loaded after the listeners are bound.
 
-    def __init__(self, random_bytes: Callable[[int], bytes]) -> None:
+    ``executor`` computes what takes milliseconds.
+    """
+
+    def __init__(
+        self, config: BrokerConfig, now_ms: Clock, random_bytes: Callable[[int], bytes], executor: JobExecutor
+    ) -> None:
+        self.now_ms = now_ms
+        self.executor = executor
         self._random_bytes = random_bytes
         self._secret = random_bytes(32)
         self.image: Callable[[], MetadataImage] | None = None
+        token_secret = config.optional_str("delegation.token.secret.key")
+        self._tokens: TokenCredentials | None = None
+        if token_secret is not None:
+            from ...security.delegation_tokens import TokenCredentials  # few servers have tokens
+
+            self._tokens = TokenCredentials(token_secret, random_bytes)
 
     def new_exchange(self, mechanism: ScramMechanism) -> ScramExchange:
         """Begin an authentication."""
+        return ScramExchange(
+            mechanism,
+            partial(self._find, mechanism),
+            partial(self._find_token, mechanism),
+            server_nonce=b64encode(self._random_bytes(_NONCE_BYTES)).decode(),
+            secret=self._secret,
+        )
 
-        def find(user: str) -> Credential | None:
-            record = None if self.image is None else self.image().scram_credentials.get((user, mechanism.code))
-            if record is None:
-                return None
-            return Credential(record.salt, record.stored_key, record.server_key, record.iterations)
+    def _find(self, mechanism: ScramMechanism, user: str) -> Credential | None:
+        record = None if self.image is None else self.image().scram_credentials.get((user, mechanism.code))
+        if record is None:
+            return None
+        return Credential(record.salt, record.stored_key, record.server_key, record.iterations)
 
-        nonce = b64encode(self._random_bytes(_NONCE_BYTES)).decode()
-        return ScramExchange(mechanism, find, server_nonce=nonce, secret=self._secret)
+    def _find_token(self, mechanism: ScramMechanism, token_id: str) -> TokenLogin | None:
+        """A token that has not expired. The type of its owner does not matter, as in Apache Kafka."""
+        if self._tokens is None or self.image is None:
+            return None
+        record = self.image().delegation_tokens.get(token_id)
+        if record is None:
+            return None
+        expires_ms = min(record.expiration_timestamp, record.max_timestamp)
+        if expires_ms <= self.now_ms():
+            return None
+        owner = record.owner.partition(":")[2]
+        return TokenLogin(owner, expires_ms, self._tokens.of(token_id, mechanism))
 
 
 def _sasl_security(
@@ -106,6 +139,8 @@ def _sasl_security(
         inner,
         mechanisms,
         timers,
+        run=users.executor.run,
+        now_ms=users.now_ms,
         failure_delay_ms=settings.int("connection.failed.authentication.delay.ms"),
         max_receive_bytes=settings.int("sasl.server.max.receive.size"),
     )

@@ -26,9 +26,12 @@ if TYPE_CHECKING:
     import asyncio
     from typing import Protocol, TypeVar
 
+    from ..concurrency.slices import Slices
+    from ..controller_client import ControllerClient
     from ..network.frames import FrameHandler
     from ..network.listeners import Listener as BoundListener
     from ..network.listeners import Security
+    from ..upkeep.token_expiry import TokenExpiry
     from .listener_security import Users
 
     class _Abandoned(Protocol):
@@ -76,6 +79,7 @@ class NodeServer:
         self._background: Background | None = None
         self._network: Network | None = None
         self._users: Users | None = None
+        self._token_expiry: TokenExpiry | None = None
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -142,12 +146,24 @@ class NodeServer:
             return PLAINTEXT
         from .listener_security import Users, security_of  # a server without security does not need it
 
+        assert self._background is not None
         if self._users is None:
-            self._users = Users(self._rng.randbytes)
+            self._users = Users(self.config, self._clock, self._rng.randbytes, self._background.executor(1))
         try:
             return security_of(self.config, listener, self._users, lambda: self.network.timers)
         except ConfigError as error:
             raise StartError(error.message) from None
+
+    def _expire_tokens(self, controller: ControllerClient, slices: Slices) -> None:
+        """Remove expired delegation tokens at intervals, if there may be any and this node is their controller."""
+        from ..controller_client import LocalController
+
+        if self.config.get("delegation.token.secret.key") is None or not isinstance(controller, LocalController):
+            return
+        from ..upkeep.token_expiry import TokenExpiry  # few servers have tokens
+
+        interval_ms = self.config.int("delegation.token.expiry.check.interval.ms")
+        self._token_expiry = TokenExpiry(self.network.timers, slices, controller, self._clock, interval_ms)
 
     def _accept(self) -> None:
         """Accept connections."""

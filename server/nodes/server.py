@@ -115,6 +115,7 @@ class Server(NodeServer):
             metadata = self.broker.metadata
             self._users.image = lambda: metadata.image
         self._serve_brokers(self.broker)
+        self._expire_tokens(self.broker.controller, self.broker.slices)
         self._accept()
         LoadAhead(self._timers, modules_of_requests()).start()
 
@@ -195,6 +196,8 @@ class Server(NodeServer):
 
     async def stop(self) -> None:
         """Complete the pending requests, flush, and close; the next startup finds a clean directory."""
+        if self._token_expiry is not None:
+            self._token_expiry.close()
         if self._membership is not None:
             await self._membership.leave(LEAVE_SECONDS)
         if self._background is not None:

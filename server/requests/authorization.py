@@ -45,6 +45,7 @@ _ERRORS: Final = {
     On.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
     On.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     On.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    On.USER: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
 _CONFIG_RESOURCES: Final = {2: On.TOPIC, 4: On.CLUSTER, 8: On.CLUSTER, 16: On.CLUSTER, 32: On.GROUP}
 
@@ -665,6 +666,41 @@ def _describe_transactions(checked: Checked) -> Sliced[Response | None]:
     return refused
 
 
+# -- delegation tokens -------------------------------------------------------------------------------------------------
+
+
+def _create_delegation_token(checked: Checked) -> Sliced[Response | None]:
+    from ...metadata.delegation_tokens import owner_of
+    from ..handlers.delegation_tokens import refused
+
+    yield from ()
+    owner = owner_of(checked.request, checked.principal)
+    if not checked.context.may_manage_tokens or owner == checked.principal:
+        return None  # the handler rejects clients that may not
+    if checked.allows(Can.CREATE_TOKENS, On.USER, owner):
+        return None
+    return refused(_ERRORS[On.USER], owner, checked.principal, checked.route.version)
+
+
+def _describe_delegation_token(checked: Checked) -> Sliced[None]:
+    """Owners and renewers may describe a token; others need DESCRIBE on it, or DESCRIBE_TOKENS on its owner."""
+    yield from ()
+
+    def may(token: Any) -> bool:
+        owner = f"{token.principal_type}:{token.principal_name}"
+        renewers = (f"{each.principal_type}:{each.principal_name}" for each in token.renewers)
+        return (
+            checked.principal in (owner, *renewers)
+            or checked.allows(Can.DESCRIBE, On.DELEGATION_TOKEN, token.token_id, logged=False)
+            or checked.allows(Can.DESCRIBE_TOKENS, On.USER, owner, logged=False)
+        )
+
+    def omit(response: Any) -> None:
+        response.tokens = list(filter(may, response.tokens))
+
+    checked.amend(omit)
+
+
 # -- configs -----------------------------------------------------------------------------------------------------------
 
 
@@ -740,6 +776,10 @@ CHECKS: Final[dict[ApiKey, Check]] = {
     ApiKey.ALTER_REPLICA_LOG_DIRS: _ALTER_CLUSTER,
     ApiKey.DESCRIBE_LOG_DIRS: _DESCRIBE_CLUSTER,
     ApiKey.CREATE_PARTITIONS: _elements(Can.ALTER, On.TOPIC, "topics", "results"),
+    ApiKey.CREATE_DELEGATION_TOKEN: _create_delegation_token,
+    ApiKey.RENEW_DELEGATION_TOKEN: _nothing,
+    ApiKey.EXPIRE_DELEGATION_TOKEN: _nothing,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: _describe_delegation_token,
     ApiKey.DELETE_GROUPS: _elements(Can.DELETE, On.GROUP, "groups_names", "results"),
     ApiKey.ELECT_LEADERS: _ALTER_CLUSTER,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _configs(Can.ALTER_CONFIGS, "responses"),

@@ -11,7 +11,9 @@ Any other frame closes the connection. No other request is decoded before the cl
 
 - A failed authentication is answered, and the connection closed, after a delay. Nothing is read from it meanwhile.
 - If the session has a lifetime, the client must authenticate again before its end, as the same principal, with the same
-  mechanism, and not again within a second. After its end, any other request closes the connection.
+  mechanism, and not again within a second. After its end, any other request closes the connection. A session ends at
+  the latest when the credential expires.
+- What a mechanism computes in a thread (`security.sasl.Job`) delays only its connection: later frames wait for it.
 - Tokens and passwords are never logged.
 """
 
@@ -21,6 +23,7 @@ import enum
 import logging
 import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...protocol.api import ApiKey, request_header_version, response_header_version
@@ -30,14 +33,16 @@ from ...protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsRes
 from ...protocol.messages.headers import ResponseHeader
 from ...protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ...protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from ...security.sasl import SaslExchange, SaslFailure
+from ...security.sasl import Job, SaslExchange, SaslFailure
 from ..handlers.api_versions import is_valid_software
 from .dispatch import decode_client_id
 
 if TYPE_CHECKING:
+    import asyncio
     import socket
 
     from ...protocol.schema import Message
+    from ..concurrency.clock import Clock
     from ..concurrency.timers import Timer, TimerWheel
     from ..network.authentication import Authentication
     from ..network.connection import Connection
@@ -45,9 +50,17 @@ if TYPE_CHECKING:
     from ..network.listeners import Security
     from ..network.transport import Transport
 
+logger = logging.getLogger(__name__)
+
 _HEADER_BYTES: Final = 8
 """API key, version and correlation id, with which each request begins."""
 _MIN_REAUTHENTICATION_INTERVAL_MS: Final = 1000
+_MAX_LIFETIME_MS: Final = 100 * 365 * 86_400_000
+"""A credential that expires later than in 100 years counts as one that expires then."""
+
+
+_Respond = Callable[["bytes | SaslFailure"], "list[Part]"]
+"""Builds the response to a token from the result of its evaluation."""
 
 
 class Mechanism(NamedTuple):
@@ -79,13 +92,17 @@ class SaslSecurity:
         mechanisms: Mapping[str, Mechanism],
         timers: Callable[[], TimerWheel],
         *,
+        run: Callable[[Job], asyncio.Future[bytes]],
+        now_ms: Clock,
         failure_delay_ms: int,
         max_receive_bytes: int,
     ) -> None:
-        """``inner`` moves the bytes: plaintext or TLS."""
+        """``inner`` moves the bytes: plaintext or TLS. ``run`` runs a job in a thread. ``now_ms``: since the epoch."""
         self._inner = inner
         self.mechanisms = mechanisms
         self._timers = timers
+        self.run = run
+        self.now_ms = now_ms
         self.failure_delay_ms = failure_delay_ms
         self.max_receive_bytes = max_receive_bytes
 
@@ -108,6 +125,8 @@ class SaslAuthentication:
         self._authenticated_again_at_ms: int | None = None  # when the latest one of these began
         self.passed = False  # the last frame was passed on to the dispatcher
         self._is_authenticated = False
+        self._by_token = False
+        self._session_ms = 0
         self.principal = inner.principal
         self.max_request_bytes: int | None = security.max_receive_bytes
 
@@ -115,6 +134,11 @@ class SaslAuthentication:
     def pending_authentication(self) -> bool:
         """See `authentication.Authentication`."""
         return not self._is_authenticated
+
+    @property
+    def may_manage_tokens(self) -> bool:
+        """See `authentication.Authentication`."""
+        return not self._by_token
 
     @property
     def gate(self) -> Gate | None:
@@ -176,17 +200,8 @@ class SaslAuthentication:
     ) -> InFlight | list[Part] | None:
         if key == ApiKey.SASL_AUTHENTICATE and version in SaslAuthenticateRequest.VERSIONS:
             request = _decode(SaslAuthenticateRequest, version, frame)
-            try:
-                answer = self._evaluate(connection, bytes(request.auth_bytes))
-            except SaslFailure as failure:
-                response = SaslAuthenticateResponse(
-                    error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=str(failure)
-                )
-                return self._fail(connection, _encode(response, version, frame), str(failure))
-            response = SaslAuthenticateResponse(auth_bytes=answer)
-            if self._state is State.COMPLETE and version >= 1:
-                response.session_lifetime_ms = self._lifetime_ms()
-            return _encode(response, version, frame)
+            header = bytes(frame[:_HEADER_BYTES])
+            return self._evaluate(connection, bytes(request.auth_bytes), partial(self._response, version, header))
         illegal: Message | None = None
         if key == ApiKey.API_VERSIONS and version in ApiVersionsRequest.VERSIONS:
             illegal = ApiVersionsResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
@@ -197,40 +212,86 @@ class SaslAuthentication:
             return self._refuse(connection, reason)
         return self._fail(connection, _encode(illegal, version, frame), reason)
 
+    def _response(self, version: int, header: bytes, result: bytes | SaslFailure) -> list[Part]:
+        """The response to SaslAuthenticate. ``header``: that of the request."""
+        if isinstance(result, SaslFailure):
+            response = SaslAuthenticateResponse(
+                error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=str(result)
+            )
+        else:
+            response = SaslAuthenticateResponse(auth_bytes=result)
+            if self._state is State.COMPLETE and version >= 1:
+                response.session_lifetime_ms = self._session_ms
+        return _encode(response, version, header)
+
     def _token(self, connection: Connection, token: bytes) -> InFlight | list[Part] | None:
-        try:
-            answer = self._evaluate(connection, token)
-        except SaslFailure as failure:
-            return self._fail(connection, [], str(failure))
-        return [len(answer).to_bytes(4, "big") + answer]
+        def respond(result: bytes | SaslFailure) -> list[Part]:
+            return [] if isinstance(result, SaslFailure) else [len(result).to_bytes(4, "big") + result]
 
-    def _evaluate(self, connection: Connection, token: bytes) -> bytes:
-        """The response to a token; the client may be authenticated after it. Raises `SaslFailure`."""
+        return self._evaluate(connection, token, respond)
+
+    def _evaluate(self, connection: Connection, token: bytes, respond: _Respond) -> InFlight | list[Part]:
+        """The response to a token; the client may be authenticated after it."""
         assert self._exchange is not None
-        answer = self._exchange.evaluate(token)
-        if self._exchange.user is not None:
-            principal = f"User:{self._exchange.user}"
-            if self._is_authenticated and principal != self.principal:
-                raise SaslFailure("Cannot change principals during re-authentication")
-            self.principal = principal
-            self._complete(connection)
-        return answer
+        try:
+            answer = self._exchange.evaluate(token)
+            if isinstance(answer, bytes):
+                self._evaluated(connection)
+                return respond(answer)
+        except SaslFailure as failure:
+            return self._fail(connection, respond(failure), str(failure))
+        pending = _Pending(connection)
+        connection.begin_work()
+        self._security.run(answer).add_done_callback(partial(self._computed, connection, pending, respond))
+        return pending
 
-    def _complete(self, connection: Connection) -> None:
+    def _computed(
+        self, connection: Connection, pending: _Pending, respond: _Respond, job: asyncio.Future[bytes]
+    ) -> None:
+        """The response to a token was computed."""
+        if connection.closed or job.cancelled():
+            return
+        try:
+            answer = job.result()
+            self._evaluated(connection)
+            pending.respond(respond(answer))
+        except SaslFailure as failure:
+            self._fail(connection, respond(failure), str(failure), pending)
+        except Exception:
+            logger.exception("The authentication of %s failed with an unexpected error", connection.peer)
+            connection.close("its authentication failed", level=logging.ERROR)
+        connection.end_work()
+
+    def _evaluated(self, connection: Connection) -> None:
+        """A token was evaluated: the exchange may be complete. Raises `SaslFailure`."""
+        assert self._exchange is not None
+        identity = self._exchange.identity
+        if identity is None:
+            return
+        principal = f"User:{identity.user}"
+        if self._is_authenticated and principal != self.principal:
+            raise SaslFailure("Cannot change principals during re-authentication")
+        self.principal = principal
+        self._by_token = identity.by_token
+        self._complete(connection, identity.expires_ms)
+
+    def _complete(self, connection: Connection, expires_ms: int | None) -> None:
         self._exchange = None
         self._state = State.COMPLETE
         self._is_authenticated = True
         self.max_request_bytes = None
-        lifetime_ms = self._lifetime_ms()
+        lifetime_ms = max(0, self._security.mechanisms[self._mechanism].max_session_ms)
+        if expires_ms is not None:
+            remaining_ms = min(max(1, expires_ms - self._security.now_ms()), _MAX_LIFETIME_MS)
+            lifetime_ms = min(lifetime_ms, remaining_ms) if lifetime_ms else remaining_ms
+        self._session_ms = lifetime_ms
         connection.authenticated(keep_gate=lifetime_ms > 0)
+        self._ends_at_ms = None
         if lifetime_ms:
             self._ends_at_ms = self._timers.now_ms() + lifetime_ms
             # The timer must not keep a closed connection in memory.
             reference = weakref.ref(connection)
             self._timers.call_after(lifetime_ms, lambda: self._session_ended(reference()))
-
-    def _lifetime_ms(self) -> int:
-        return max(0, self._security.mechanisms[self._mechanism].max_session_ms)
 
     # -- sessions with a lifetime --------------------------------------------------------------------------------------
 
@@ -278,43 +339,56 @@ class SaslAuthentication:
         connection.close(f"it sent {what}", level=level)
         return None
 
-    def _fail(self, connection: Connection, parts: list[Part], reason: str) -> InFlight:
-        """Send a response and close the connection, after the delay."""
+    def _fail(
+        self, connection: Connection, parts: list[Part], reason: str, pending: _Pending | None = None
+    ) -> InFlight:
+        """Send a response and close the connection, after the delay. ``pending``: the place of the response."""
         self._state = State.FAILED
         connection.log(f"it did not authenticate: {reason}", level=logging.WARNING)
         connection.stop_reading()
-        failure = _Failure(connection, parts)
-        failure.timer = self._timers.call_after(self._security.failure_delay_ms, failure.complete_early)
-        return failure
+        if pending is None:
+            pending = _Pending(connection)
+        pending.respond_later(parts, self._timers, self._security.failure_delay_ms)
+        return pending
 
 
-class _Failure:
-    """A response that is sent later, and is the last one of its connection."""
+class _Pending:
+    """The place of a response that is sent later."""
 
-    __slots__ = ("_connection", "_response", "held_bytes", "keeps_request", "kept_bytes", "parts", "timer")
+    __slots__ = ("_connection", "_response", "_timer", "held_bytes", "keeps_request", "kept_bytes", "parts")
 
     completes_earlier = False
 
-    def __init__(self, connection: Connection, response: list[Part]) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._response = response
-        self.timer: Timer | None = None
+        self._response: list[Part] | None = None  # until the timer expires
+        self._timer: Timer | None = None
         self.parts: list[Part] | None = None
         self.held_bytes = 0
         self.keeps_request = False
         self.kept_bytes = 0
 
+    def respond(self, parts: list[Part]) -> None:
+        """Send the response, once."""
+        if self.parts is None:
+            self.parts = parts
+            self._connection.response_ready(self)
+
+    def respond_later(self, parts: list[Part], timers: TimerWheel, delay_ms: int) -> None:
+        """Send the response after a delay."""
+        self._response = parts
+        self._timer = timers.call_after(delay_ms, self.complete_early)
+
     def cancel(self) -> None:
         """The connection is closed."""
-        if self.timer is not None:
-            self.timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
 
     def complete_early(self) -> None:
         """The delay is over, or the server stops."""
-        if self.parts is None:
+        if self._response is not None:
             self.cancel()
-            self.parts = self._response
-            self._connection.response_ready(self)
+            self.respond(self._response)
 
 
 def _is_valid_api_versions(version: int, frame: Frame) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from moldau.security.plain import PlainExchange, users_of
-from moldau.security.sasl import SaslFailure
+from moldau.security.sasl import Identity, SaslFailure
 
 USERS = {"alice": "secret", "žofie": "heslo", "nobody": ""}
 
@@ -21,7 +21,7 @@ def test_users_are_the_options_with_a_prefix() -> None:
 def test_a_password_that_fits(token: str, user: str) -> None:
     exchange = PlainExchange(USERS)
     assert exchange.evaluate(token.encode()) == b""
-    assert exchange.user == user
+    assert exchange.identity == Identity(user)
 
 
 @pytest.mark.parametrize(
@@ -45,4 +45,4 @@ def test_anything_else_fails(token: bytes, message: str) -> None:
     exchange = PlainExchange(USERS)
     with pytest.raises(SaslFailure, match=message):
         exchange.evaluate(token)
-    assert exchange.user is None
+    assert exchange.identity is None

@@ -17,6 +17,7 @@ from moldau.protocol.messages.find_coordinator import FindCoordinatorResponse
 from moldau.protocol.messages.metadata import MetadataRequest
 from moldau.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from moldau.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from moldau.security.sasl import Identity
 from moldau.security.sasl_client import Credentials
 from moldau.security.scram import MECHANISMS, ScramExchange, credential, salted_password
 from moldau.server.network.dialing import Address
@@ -120,9 +121,11 @@ def test_scram_is_completed_with_the_signature_of_the_server() -> None:
     for _ in range(2):
         sasl.run()
         [(header, request)] = peer.requests()
-        peer.respond(header, SaslAuthenticateResponse(auth_bytes=server.evaluate(bytes(request.auth_bytes))))
+        answer = server.evaluate(bytes(request.auth_bytes))
+        assert isinstance(answer, bytes)
+        peer.respond(header, SaslAuthenticateResponse(auth_bytes=answer))
     sasl.run()
-    assert server.user == "broker"
+    assert server.identity == Identity("broker")
     assert [request.coordinator_keys for _, request in peer.requests()] == [["t"]]
 
 
