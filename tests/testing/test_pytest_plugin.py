@@ -160,3 +160,42 @@ def test_the_plugin_imports_no_module_of_the_server() -> None:
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
 
     assert {name.split(".")[1] for name in loaded} == {"testing"}
+
+
+def test_a_secured_broker_keeps_its_users_and_acls_and_loses_its_topics(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        """
+        from confluent_kafka import Consumer, Producer
+
+        @pytest.mark.parametrize("topic", ["orders-1", "orders-2"])
+        def test_it(kafka, topic):
+            errors = []
+            for name in (topic, "payments"):
+                producer = Producer(kafka.client_config("alice"))
+                producer.produce(name, b"x", on_delivery=lambda error, _: errors.append(error and error.name()))
+                assert producer.flush(60) == 0
+            assert errors == [None, "TOPIC_AUTHORIZATION_FAILED"]
+            consumer = Consumer({**kafka.client_config("alice"), "group.id": "g", "auto.offset.reset": "earliest"})
+            assert list(consumer.list_topics(timeout=60).topics) == [topic]
+            consumer.subscribe([topic])
+            assert consumer.poll(60).value() == b"x"
+            consumer.close()
+
+        def test_a_connection_without_a_password_is_closed(kafka):
+            with pytest.raises(ConnectionError):
+                topics(kafka)
+        """,
+        conftest="""
+import pytest
+
+@pytest.fixture(scope="session")
+def kafka_security():
+    return {
+        "tls": True,
+        "users": {"alice": "a secret"},
+        "acls": ["alice all topic orders- --prefix", "alice all group *"],
+    }
+""",
+    )
+    result.assert_outcomes(passed=3)
