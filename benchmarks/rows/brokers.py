@@ -1,7 +1,7 @@
 """Several brokers on one machine: `moldau serve --brokers N` with N = 1, 2 and 4, and Apache Kafka as one process.
 
 Four partitions are produced to, and read, at the same time. With librdkafka (kcat), each partition has its own client
-process, because one would be the limit; Kafka's Java producer is one process for all partitions. The clients use the
+process, because one would be the limit; Kafka's Java clients are one process for all partitions. The clients use the
 same cores as the servers, so the rate shows what the machine as a whole does. The server's CPU is that of all brokers
 together: if it does not grow with N, brokers share no work and no lock, and more cores give proportionally more.
 
@@ -21,7 +21,7 @@ from ...testing.waiting import wait_until
 from .. import load
 from ..measurement import create_topic
 from ..row import Bench, Numbers, Row, Server, Subject
-from .producers import producer_performance_failed, run_producer_performance
+from .producers import performance_tool_failed, run_performance_tool
 
 GROUP = "Several brokers"
 
@@ -35,7 +35,10 @@ _IDLE_CPU_SECONDS = 0.1
 _TOPIC = "bench-brokers"
 _WARM_UP_TOPIC = "bench-warm-up"
 
-_STEADY = re.compile(r"^\d+ records sent, (?P<rate>[\d.]+) records/sec", re.MULTILINE)
+_SENT = re.compile(r"^\d+ records sent, (?P<rate>[\d.]+) records/sec", re.MULTILINE)
+
+_FETCH_MS = 7  # the column of ConsumerPerformance with the time after the assignment of the partitions
+_CONSUMED = 4
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,9 @@ class WorkOfBrokers:
         if self.work == "fetch":
             _produce_by_librdkafka(bench, server, topic, per_partition)
         before = server.cpu_seconds()
-        if self.work == "fetch":
+        if self.work == "fetch" and self.client == "java":
+            seconds = _fetch_by_java(bench, server, topic, per_partition * _PARTITIONS)
+        elif self.work == "fetch":
             seconds = _fetch_by_librdkafka(server, topic, per_partition)
         elif self.client == "librdkafka":
             seconds = _produce_by_librdkafka(bench, server, topic, per_partition)
@@ -130,22 +135,40 @@ def _run_all(commands: Sequence[Sequence[str]], lines: Path | None) -> float:
 
 def _produce_by_java(bench: Bench, server: Server, topic: str, records: int) -> float:
     """Records without keys: the producer fills a batch of one partition after the other."""
-    done = run_producer_performance(
+    done = run_performance_tool(
         bench,
+        "ProducerPerformance",
         *("--bootstrap-server", server.bootstrap_servers, "--topic", topic),
         *("--num-records", str(records), "--record-size", str(_SIZE), "--throughput", "-1"),
         *("--command-property", "acks=all", "batch.size=1000000", "linger.ms=5"),
     )
-    rates = _STEADY.findall(done.stdout)
+    rates = _SENT.findall(done.stdout)
     if done.returncode != 0 or not rates:
-        raise producer_performance_failed(done)
+        raise performance_tool_failed("ProducerPerformance", done)
     return records / float(rates[-1])
+
+
+def _fetch_by_java(bench: Bench, server: Server, topic: str, records: int) -> float:
+    """A group of one member. Returns the seconds after its partitions were assigned."""
+    done = run_performance_tool(
+        bench,
+        "ConsumerPerformance",
+        *("--bootstrap-server", server.bootstrap_servers, "--topic", topic, "--group", f"{topic}-readers"),
+        *("--num-records", str(records), "--timeout", str(_TIMEOUT_SECONDS * 1000), "--hide-header"),
+    )
+    columns = done.stdout.strip().rpartition("\n")[2].split(", ")
+    if done.returncode != 0 or len(columns) <= _FETCH_MS:
+        raise performance_tool_failed("ConsumerPerformance", done)
+    if int(columns[_CONSUMED]) < records:
+        raise RuntimeError(f"{columns[_CONSUMED]} of {records} records were consumed")
+    return int(columns[_FETCH_MS]) / 1000
 
 
 def _row(brokers: int, client: str, work: str, needs: tuple[str, ...]) -> Row:
     number = f"{brokers} broker{'s' if brokers > 1 else ''}"
     words = {"produce": "produces", "fetch": "reads"}[work]
-    clients = f"{client} ({_PARTITIONS} processes)" if client == "librdkafka" else "Kafka's Java producer"
+    java = {"produce": "Kafka's Java producer", "fetch": "Kafka's Java consumer"}[work]
+    clients = f"{client} ({_PARTITIONS} processes)" if client == "librdkafka" else java
     return Row(
         name=f"brokers-{brokers}-{client}-{work}",
         title=f"{number}: {clients} {words} 1,000 B records, {_PARTITIONS} partitions",
@@ -163,6 +186,7 @@ ROWS = tuple(
         ("librdkafka", "produce", ("kcat",)),
         ("librdkafka", "fetch", ("kcat",)),
         ("java", "produce", ("java",)),
+        ("java", "fetch", ("java", "kcat")),
     )
     for brokers in _BROKERS
 )

@@ -43,8 +43,9 @@ class ProducerPerformance:
         counted = bench.count(self.records)
         warm_up = counted // 10 + 1
         before = bench.server.cpu_seconds()
-        done = run_producer_performance(
+        done = run_performance_tool(
             bench,
+            "ProducerPerformance",
             *("--bootstrap-server", bench.server.bootstrap_servers, "--topic", topic),
             *("--num-records", str(counted + warm_up), "--warmup-records", str(warm_up)),
             *("--record-size", str(self.size), "--throughput", "-1"),
@@ -54,7 +55,7 @@ class ProducerPerformance:
         cpu = bench.server.cpu_seconds() - before
         steady = _STEADY.search(done.stdout)
         if done.returncode != 0 or steady is None or int(steady["records"]) != counted:
-            raise producer_performance_failed(done)
+            raise performance_tool_failed("ProducerPerformance", done)
         if self.transaction_ms is not None:
             transaction_load.wait_committed(bench.server, topic, more_than=counted + warm_up)
         elif bench.subject is not Subject.CEILING:
@@ -71,10 +72,10 @@ class ProducerPerformance:
         }
 
 
-def run_producer_performance(bench: Bench, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the tool to its end, successfully or not."""
+def run_performance_tool(bench: Bench, tool: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run one of Apache Kafka's `org.apache.kafka.tools` to its end, successfully or not."""
     return subprocess.run(
-        [*bench.program("org.apache.kafka.tools.ProducerPerformance"), *arguments],
+        [*bench.program(f"org.apache.kafka.tools.{tool}"), *arguments],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -83,9 +84,9 @@ def run_producer_performance(bench: Bench, *arguments: str) -> subprocess.Comple
     )
 
 
-def producer_performance_failed(done: subprocess.CompletedProcess[str]) -> RuntimeError:
+def performance_tool_failed(tool: str, done: subprocess.CompletedProcess[str]) -> RuntimeError:
     """The error with the end of the tool's output."""
-    return RuntimeError(f"ProducerPerformance failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+    return RuntimeError(f"{tool} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
 
 
 def _transactional(transaction_ms: int) -> tuple[str, ...]:
