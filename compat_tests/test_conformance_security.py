@@ -1,4 +1,4 @@
-"""`moldau conformance` through TLS and SASL, against Apache Kafka: Moldau has neither."""
+"""`moldau conformance` through TLS and SASL, against Apache Kafka; `test_conformance_secured` has Moldau's cases."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from moldau.protocol.messages.alter_user_scram_credentials import (
 from moldau.protocol.messages.metadata import MetadataRequest
 from moldau.testing.apache_kafka import ApacheKafka
 from moldau.testing.certificates import certificate
+from moldau.testing.full_run import first_of
 from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
@@ -154,7 +155,7 @@ def test_cases_pass_with_a_client_certificate(secured: Secured) -> None:
     assert (code, "11 passed" in output) == (0, True), output
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", first_of(MECHANISMS))
 def test_a_wrong_password(secured: Secured, mechanism: str) -> None:
     options = ("--sasl-mechanism", mechanism, "--username", user(mechanism), "--password", "wrong")
     code, output = command(secured.kafka.address_of("SASL"), *options)
@@ -168,7 +169,7 @@ def test_a_wrong_password(secured: Secured, mechanism: str) -> None:
     [
         ("SASL", (), "Does the listener require SASL? Use --sasl-mechanism"),
         ("TLS", (), "a TLS listener. Use --tls."),
-        ("BOTH", (), "a TLS listener. Use --tls."),
+        pytest.param("BOTH", (), "a TLS listener. Use --tls.", marks=pytest.mark.full),
         ("TLS", ("--tls",), "Use --tls-ca FILE"),
         ("MUTUAL", ("--tls-no-verify",), "Does it require --tls-certificate?"),
         ("SASL", ("--tls-no-verify",), "Omit --tls"),

@@ -153,7 +153,9 @@ def test_the_page_fits_and_is_readable(browser: Browser, page: Path, width: int,
     assert browser.evaluate(CONTRASTS) == []
 
 
-@pytest.mark.parametrize(("width", "height"), [(1280, 900), (360, 740)], ids=["wide", "narrow"])
+@pytest.mark.parametrize(
+    ("width", "height"), [(1280, 900), pytest.param(360, 740, marks=pytest.mark.full)], ids=["wide", "narrow"]
+)
 def test_a_page_of_all_cases_fits(browser: Browser, page_of_all_cases: Path, width: int, height: int) -> None:
     browser.display(width, height, "light")
     browser.open(page_of_all_cases)

@@ -29,6 +29,7 @@ from moldau.protocol.messages.create_topics import CreatableTopic
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.protocol.schema import Response
 from moldau.testing import Broker
+from moldau.testing.full_run import first_of
 from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
@@ -196,7 +197,7 @@ def test_a_server_that_hangs_is_lost(proxy: Proxy, tmp_path: Path) -> None:
 # Interruptions
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", first_of([signal.SIGINT, signal.SIGTERM]))
 def test_an_interruption_cleans_up_and_writes_the_reports(
     broker: Broker, proxy: Proxy, tmp_path: Path, number: signal.Signals
 ) -> None:
