@@ -87,8 +87,8 @@ def _take_signals() -> None:
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)  # before xdist, whose own number is that of the cores
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Three processes more than there are cores: many tests wait more than they compute, for a server that starts, for a
-    member whose session expires, for a client that retries."""
+    """Three processes more than there are cores: many tests wait more than they compute, for a server that starts, for
+    a member whose session expires, for a client that retries."""
     return 3 + (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
