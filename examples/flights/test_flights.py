@@ -59,7 +59,7 @@ def test_the_topic_contains_exactly_the_flights(arguments: tuple[str, ...]) -> N
     consumer.close()
 
 
-@pytest.mark.full
+@pytest.mark.extended
 def test_the_counts_of_spark_are_equal_to_those_of_the_file(arguments: tuple[str, ...]) -> None:
     if importlib.util.find_spec("pyspark") is None:
         missing("pyspark", "pip install pyspark==4.0.0, or run `tox -e spark`")

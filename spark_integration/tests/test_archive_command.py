@@ -17,7 +17,6 @@ from moldau.spark_integration.archive_layout import Layout
 from moldau.spark_integration.archive_manifest import load
 from moldau.spark_integration.archive_pieces import read_archive
 from moldau.testing.client import Client, Record
-from moldau.testing.full_run import in_full_run
 
 from .archive_rows import archive_rows, topic_rows
 from .conftest import MakeTopic
@@ -151,7 +150,8 @@ def test_an_avro_schema_that_spark_rejects_is_reported(
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("number", in_full_run(signal.SIGINT, signal.SIGTERM))
+@pytest.mark.full
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.extended)])
 def test_a_continuous_job_ends_with_a_signal_and_its_summary(
     spark: SparkSession,
     bootstrap_servers: str,

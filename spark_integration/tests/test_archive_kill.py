@@ -174,9 +174,8 @@ def test_an_archive_is_exact_after_a_kill_at_any_point(
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "kills", [pytest.param(1, marks=pytest.mark.full), pytest.param(3, marks=pytest.mark.extended)]
-)
+@pytest.mark.extended
+@pytest.mark.parametrize("kills", [1, 3])
 def test_an_archive_is_exact_after_kills_at_random_moments(
     spark: SparkSession,
     bootstrap_servers: str,

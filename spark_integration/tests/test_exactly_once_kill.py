@@ -59,12 +59,9 @@ stream.trigger(availableNow=True).start().awaitTermination()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "kills",
-    [pytest.param(1, marks=pytest.mark.full), *(pytest.param(kills, marks=pytest.mark.extended) for kills in (2, 4))],
-)
+@pytest.mark.parametrize("kills", [1, 2, 4])
 def test_each_row_is_written_once_after_kills_at_any_moment(
     spark: SparkSession, bootstrap_servers: str, client: Client, make_topic: MakeTopic, tmp_path: Path, kills: int
 ) -> None:

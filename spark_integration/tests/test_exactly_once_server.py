@@ -173,7 +173,7 @@ def test_a_query_that_timed_out_can_be_restarted(spark: SparkSession, own_server
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("markers_after_death")
-@pytest.mark.parametrize("kills", first_of([2, 6]))
+@pytest.mark.parametrize("kills", [2, pytest.param(6, marks=pytest.mark.extended)])
 @pytest.mark.full
 def test_each_row_is_written_once_after_kills_of_the_server(
     spark: SparkSession, own_server: Server, tmp_path: Path, kills: int

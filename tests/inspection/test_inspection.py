@@ -113,7 +113,7 @@ def test_no_change_of_any_file_is_passed_over(directory: Any, seed: int) -> None
     check_changes(directory, 100, seed)
 
 
-@pytest.mark.full
+@pytest.mark.extended
 def test_no_change_of_any_file_is_passed_over_in_the_long_run(directory: Any) -> None:
     check_changes(directory, 10_000, 77)
 

@@ -13,7 +13,8 @@ from .simulation import simulate
 STEPS = 300
 
 SHORT_RUN_SEEDS = 60
-FULL_RUN_SEEDS = 1000
+FULL_RUN_SEEDS = 400
+EXTENDED_RUN_SEEDS = 1000
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -24,8 +25,15 @@ def test_simulation(kind: str) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
-def test_simulation_of_many_seeds(kind: str) -> None:
-    for seed in seeds(SHORT_RUN_SEEDS, FULL_RUN_SEEDS):
+@pytest.mark.parametrize(
+    ("first", "end"),
+    [
+        (SHORT_RUN_SEEDS, FULL_RUN_SEEDS),
+        pytest.param(FULL_RUN_SEEDS, EXTENDED_RUN_SEEDS, marks=pytest.mark.extended),
+    ],
+)
+def test_simulation_of_many_seeds(kind: str, first: int, end: int) -> None:
+    for seed in seeds(first, end):
         simulate(kind, seed, STEPS)
 
 
