@@ -44,6 +44,11 @@ _OWN: Final = Section(
         "closes such connections after connections.max.idle.ms.",
         acted_on=True,
     ),
+    Setting(
+        "moldau.allow.unsecured.tokens", BOOLEAN, False, None, LOW,
+        "Whether OAUTHBEARER accepts tokens without a signature, with which every client can be any user. For tests.",
+        acted_on=True,
+    ),
 )
 
 # Settings that exist only on a running server: a file cannot contain them.
@@ -77,8 +82,15 @@ SECTIONS: Final[tuple[Section, ...]] = (
 SETTINGS: Final[dict[str, Setting]] = {entry.name: entry for section in SECTIONS for entry in section.settings}
 DYNAMIC_ONLY: Final[dict[str, Setting]] = {entry.name: entry for entry in _DYNAMIC_ONLY}
 
-# Settings of Apache Kafka's authorizer, which are in none of its tables.
-_OF_THE_AUTHORIZER: Final = frozenset({"super.users", "allow.everyone.if.no.acl.found"})
+# Settings of Apache Kafka's authorizer, which are in none of its tables, and system properties of its JVM.
+_IN_NO_TABLE: Final = frozenset(
+    {
+        "super.users",
+        "allow.everyone.if.no.acl.found",
+        "org.apache.kafka.sasl.oauthbearer.allowed.files",
+        "org.apache.kafka.sasl.oauthbearer.allowed.urls",
+    }
+)
 
 # Names with these prefixes belong to a listener or a plugin, so they are not misspelled.
 KNOWN_PREFIXES: Final = ("listener.name.", "config.providers.", "rlmm.config.", "rsm.config.")
@@ -102,6 +114,8 @@ _OF_MECHANISM: Final = (
     "sasl.login.class",
     "sasl.server.callback.handler.class",
     "connections.max.reauth.ms",
+    "moldau.allow.unsecured.tokens",
+    *(name for name in SETTINGS if name.startswith("sasl.oauthbearer.")),
 )
 
 # These can only be changed for one listener (``listener.name.<listener>.ssl.keystore.location``), not for all.
@@ -133,7 +147,7 @@ def setting(name: str) -> Setting:
 
 def is_known(name: str) -> bool:
     """Whether ``name`` is valid in a static configuration."""
-    return name in SETTINGS or name in _OF_THE_AUTHORIZER or name.startswith(KNOWN_PREFIXES)
+    return name in SETTINGS or name in _IN_NO_TABLE or name.startswith(KNOWN_PREFIXES)
 
 
 def synonyms(name: str) -> tuple[str, ...]:

@@ -213,8 +213,8 @@ SECTIONS: Final = (
         ),
         Setting(
             "sasl.server.callback.handler.class", CLASS, None, None, MEDIUM,
-            "Java class that handles the server's callbacks during SASL. Not loaded: if it is set and SASL is used, "
-            "the server does not start.",
+            "Java class that handles the server's callbacks during SASL. Not loaded: the server does not start with "
+            "another one than those of OAUTHBEARER.",
             acted_on=True,
         ),
         Setting(
@@ -301,18 +301,22 @@ SECTIONS: Final = (
         Setting(
             "sasl.oauthbearer.jwks.endpoint.url", STRING, None, None, MEDIUM,
             "Address of the provider's keys.",
+            acted_on=True,
         ),
         Setting(
             "sasl.oauthbearer.jwks.endpoint.refresh.ms", LONG, 3_600_000, None, LOW,
             "Interval between two refreshes of the provider's keys.",
+            acted_on=True,
         ),
         Setting(
             "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", LONG, 100, None, LOW,
             "First delay before the request for the keys is retried.",
+            acted_on=True,
         ),
         Setting(
             "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", LONG, 10_000, None, LOW,
             "Maximum delay before the request for the keys is retried.",
+            acted_on=True,
         ),
         Setting(
             "sasl.oauthbearer.token.endpoint.url", STRING, None, None, MEDIUM,
@@ -321,14 +325,17 @@ SECTIONS: Final = (
         Setting(
             "sasl.oauthbearer.expected.issuer", STRING, None, None, HIGH,
             "Issuer that a token must name.",
+            acted_on=True,
         ),
         Setting(
             "sasl.oauthbearer.expected.audience", LIST, (), list_of(), HIGH,
             "Audiences, one of which a token must name.",
+            acted_on=True,
         ),
         Setting(
             "sasl.oauthbearer.clock.skew.seconds", INT, 30, None, LOW,
             "Tolerated clock skew.",
+            acted_on=True,
         ),
         Setting(
             "sasl.oauthbearer.scope", STRING, None, None, MEDIUM,
@@ -337,10 +344,12 @@ SECTIONS: Final = (
         Setting(
             "sasl.oauthbearer.scope.claim.name", STRING, "scope", None, LOW,
             "Claim that holds the scope.",
+            acted_on=True,
         ),
         Setting(
             "sasl.oauthbearer.sub.claim.name", STRING, "sub", None, LOW,
             "Claim that holds the subject.",
+            acted_on=True,
         ),
         Setting(
             "sasl.oauthbearer.jwt.retriever.class", CLASS,

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
+OAUTHBEARER_MODULE: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 _FLAGS: Final = frozenset({"required", "requisite", "sufficient", "optional"})

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from ...config.broker import setting as setting_of
 from ...config.definition import ConfigError
 from ...security.cipher_suites import is_of_tls_1_3, openssl_name
-from ...security.jaas import PLAIN_MODULE, SCRAM_MODULE, JaasEntry, JaasError, only_entry
+from ...security.jaas import OAUTHBEARER_MODULE, PLAIN_MODULE, SCRAM_MODULE, JaasEntry, JaasError, only_entry
 from ...security.key_stores import (
     KeyStore,
     KeyStoreError,
@@ -23,6 +23,7 @@ from ...security.key_stores import (
     pem_trusted_certificates,
     trusted_certificates,
 )
+from ...security.oauthbearer import MECHANISM as OAUTHBEARER
 from ...security.plain import PlainExchange, users_of
 from ...security.principal_mapping import PrincipalMapping, RuleError
 from ...security.scram import MECHANISMS, Credential, ScramExchange, ScramMechanism, TokenLogin
@@ -44,11 +45,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_MODULES: Final = {"PLAIN": PLAIN_MODULE, **dict.fromkeys(MECHANISMS, SCRAM_MODULE)}
+_MODULES: Final = {
+    "PLAIN": PLAIN_MODULE,
+    **dict.fromkeys(MECHANISMS, SCRAM_MODULE),
+    OAUTHBEARER: OAUTHBEARER_MODULE,
+}
 """The login modules by mechanism."""
 _PRINCIPAL_BUILDER: Final = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 _NONCE_BYTES: Final = 24
+_VERIFICATIONS: Final = 4
 
 
 def security_of(config: BrokerConfig, listener: Listener, users: Users, timers: Callable[[], TimerWheel]) -> Security:
@@ -73,14 +79,21 @@ def security_of(config: BrokerConfig, listener: Listener, users: Users, timers: 
 class Users:
     """The SCRAM credentials and the delegation tokens of the metadata, which is loaded after the listeners are bound.
 
-    ``executor`` computes what takes milliseconds.
+    It has the threads of authentications: one that computes credentials of delegation tokens, and several that verify
+    tokens of OAuth providers, which may wait for the keys of a provider.
     """
 
     def __init__(
-        self, config: BrokerConfig, now_ms: Clock, random_bytes: Callable[[int], bytes], executor: JobExecutor
+        self,
+        config: BrokerConfig,
+        now_ms: Clock,
+        random_bytes: Callable[[int], bytes],
+        executor: Callable[[int], JobExecutor],
     ) -> None:
+        """``executor`` creates an executor with a number of threads."""
         self.now_ms = now_ms
-        self.executor = executor
+        self.computations = executor(1)
+        self.verifications = executor(_VERIFICATIONS)
         self._random_bytes = random_bytes
         self._secret = random_bytes(32)
         self.image: Callable[[], MetadataImage] | None = None
@@ -129,17 +142,23 @@ def _sasl_security(
     mechanisms = {}
     for name in _mechanism_names(settings):
         entry = _jaas(settings, name)
-        _check_handler(settings, name)
-        if name in MECHANISMS:
-            new_exchange: Callable[[], SaslExchange] = partial(users.new_exchange, MECHANISMS[name])
+        new_exchange: Callable[[], SaslExchange]
+        if name == OAUTHBEARER:
+            from .oauthbearer_security import exchanges_of  # few servers use it
+
+            new_exchange = exchanges_of(settings, entry, users.now_ms, lambda: timers().now_ms())
+        elif name in MECHANISMS:
+            _check_handler(settings, name)
+            new_exchange = partial(users.new_exchange, MECHANISMS[name])
         else:
+            _check_handler(settings, name)
             new_exchange = partial(PlainExchange, users_of(entry.options))
-        mechanisms[name] = Mechanism(new_exchange, _max_session_ms(settings, name))
+        executor = users.verifications if name == OAUTHBEARER else users.computations
+        mechanisms[name] = Mechanism(new_exchange, _max_session_ms(settings, name), executor.run)
     return SaslSecurity(
         inner,
         mechanisms,
         timers,
-        run=users.executor.run,
         now_ms=users.now_ms,
         failure_delay_ms=settings.int("connection.failed.authentication.delay.ms"),
         max_receive_bytes=settings.int("sasl.server.max.receive.size"),

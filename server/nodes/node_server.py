@@ -148,7 +148,7 @@ class NodeServer:
 
         assert self._background is not None
         if self._users is None:
-            self._users = Users(self.config, self._clock, self._rng.randbytes, self._background.executor(1))
+            self._users = Users(self.config, self._clock, self._rng.randbytes, self._background.executor)
         try:
             return security_of(self.config, listener, self._users, lambda: self.network.timers)
         except ConfigError as error:

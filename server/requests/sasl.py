@@ -69,6 +69,8 @@ class Mechanism(NamedTuple):
     new_exchange: Callable[[], SaslExchange]
     max_session_ms: int
     """``connections.max.reauth.ms``; 0 is unlimited."""
+    run: Callable[[Job], asyncio.Future[bytes]]
+    """Runs a job of an exchange in a thread."""
 
 
 class State(enum.Enum):
@@ -92,16 +94,14 @@ class SaslSecurity:
         mechanisms: Mapping[str, Mechanism],
         timers: Callable[[], TimerWheel],
         *,
-        run: Callable[[Job], asyncio.Future[bytes]],
         now_ms: Clock,
         failure_delay_ms: int,
         max_receive_bytes: int,
     ) -> None:
-        """``inner`` moves the bytes: plaintext or TLS. ``run`` runs a job in a thread. ``now_ms``: since the epoch."""
+        """``inner`` moves the bytes: plaintext or TLS. ``now_ms``: since the epoch."""
         self._inner = inner
         self.mechanisms = mechanisms
         self._timers = timers
-        self.run = run
         self.now_ms = now_ms
         self.failure_delay_ms = failure_delay_ms
         self.max_receive_bytes = max_receive_bytes
@@ -242,7 +242,9 @@ class SaslAuthentication:
             return self._fail(connection, respond(failure), str(failure))
         pending = _Pending(connection)
         connection.begin_work()
-        self._security.run(answer).add_done_callback(partial(self._computed, connection, pending, respond))
+        self._security.mechanisms[self._mechanism].run(answer).add_done_callback(
+            partial(self._computed, connection, pending, respond)
+        )
         return pending
 
     def _computed(
