@@ -54,6 +54,7 @@ ONE_BROKER = {
     "test_directories": _OWN_SERVERS,
     "test_directories_exchange": _OWN_SERVERS,
     "test_directories_kinds": _OWN_SERVERS,
+    "test_directories_security": _OWN_SERVERS,
     "test_groups_admin": _ONE_CONNECTION,
     "test_groups_classic": _ONE_CONNECTION,
     "test_groups_command": _COMPARISON,

@@ -5,7 +5,7 @@ or ``{"error": {"code": "MESSAGE_TOO_LARGE", "message": ...}}``. Bytes are base6
 logs to its standard error. The first client of a class starts the process, which serves all clients of that class, for
 any server, because a JVM takes longer to start than a test to run. It exits at the end of its standard input.
 
-    op                  arguments besides bootstrap_servers                answer
+    op                  arguments besides bootstrap_servers, security      answer
     produce             topic codec acks idempotent max_request_size       [[partition, offset], ...]
                         linger_ms give_up_ms request_timeout_ms records
                         [[partition, timestamp, key, value, [[name, value], ...]],
@@ -137,8 +137,10 @@ class ProgramClient(Client):
     def command(cls) -> list[str]:
         """The command line; builds the program if it has not been built."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, security: Mapping[str, str] | None = None) -> None:
+        """``security``: properties of the connection, those of the Java client for it, and of librdkafka for others."""
         super().__init__(bootstrap_servers)
+        self._security = dict(security or {})
         self._program()  # reports a missing JVM or compiler
 
     def _program(self) -> Program:
@@ -149,7 +151,13 @@ class ProgramClient(Client):
 
     def call(self, op: str, **arguments: object) -> Any:
         """One request of the table above, or one that only this program has."""
-        return self._program().call(DEADLINE_SECONDS + 10, op=op, bootstrap_servers=self.bootstrap_servers, **arguments)
+        return self._program().call(
+            DEADLINE_SECONDS + 10,
+            op=op,
+            bootstrap_servers=self.bootstrap_servers,
+            security=self._security,
+            **arguments,
+        )
 
     def produce(
         self,

@@ -4,6 +4,8 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +18,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
 const deadline = 60 * time.Second
@@ -23,6 +27,7 @@ const deadline = 60 * time.Second
 type request struct {
 	Op               string            `json:"op"`
 	BootstrapServers string            `json:"bootstrap_servers"`
+	Security         map[string]string `json:"security"`
 	Topic            string            `json:"topic"`
 	Partition        int32             `json:"partition"`
 	Partitions       int32             `json:"partitions"`
@@ -110,12 +115,40 @@ func perform(ctx context.Context, req *request) (any, error) {
 	case "stream_stop":
 		return running.finish(ctx)
 	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(req.BootstrapServers, ",")...))
+	options, err := connection(req)
+	if err != nil {
+		return nil, err
+	}
+	client, err := kgo.NewClient(options...)
 	if err != nil {
 		return nil, err
 	}
 	defer client.Close()
 	return administer(ctx, kadm.NewClient(client), req)
+}
+
+// connection has the addresses, and TLS and SASL from the properties of librdkafka.
+func connection(req *request) ([]kgo.Opt, error) {
+	options := []kgo.Opt{kgo.SeedBrokers(strings.Split(req.BootstrapServers, ",")...)}
+	if path := req.Security["ssl.ca.location"]; path != "" {
+		pem, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		trusted := x509.NewCertPool()
+		trusted.AppendCertsFromPEM(pem)
+		options = append(options, kgo.DialTLSConfig(&tls.Config{RootCAs: trusted}))
+	}
+	user, password := req.Security["sasl.username"], req.Security["sasl.password"]
+	switch req.Security["sasl.mechanism"] {
+	case "PLAIN":
+		options = append(options, kgo.SASL(plain.Auth{User: user, Pass: password}.AsMechanism()))
+	case "SCRAM-SHA-256":
+		options = append(options, kgo.SASL(scram.Auth{User: user, Pass: password}.AsSha256Mechanism()))
+	case "SCRAM-SHA-512":
+		options = append(options, kgo.SASL(scram.Auth{User: user, Pass: password}.AsSha512Mechanism()))
+	}
+	return options, nil
 }
 
 func codec(name string) kgo.CompressionCodec {
@@ -133,14 +166,17 @@ func codec(name string) kgo.CompressionCodec {
 }
 
 func produce(ctx context.Context, req *request) (any, error) {
-	options := []kgo.Opt{
-		kgo.SeedBrokers(strings.Split(req.BootstrapServers, ",")...),
+	options, err := connection(req)
+	if err != nil {
+		return nil, err
+	}
+	options = append(options,
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerBatchCompression(codec(req.Codec)),
 		kgo.ProducerBatchMaxBytes(req.MaxRequestSize),
-		kgo.ProducerLinger(time.Duration(req.LingerMs) * time.Millisecond),
-		kgo.MetadataMinAge(100 * time.Millisecond),
-	}
+		kgo.ProducerLinger(time.Duration(req.LingerMs)*time.Millisecond),
+		kgo.MetadataMinAge(100*time.Millisecond),
+	)
 	if !req.Idempotent {
 		options = append(options, kgo.DisableIdempotentWrite())
 	}
@@ -193,12 +229,15 @@ func read(ctx context.Context, req *request) (any, error) {
 	if req.Start != nil {
 		where = kgo.NewOffset().At(*req.Start)
 	}
-	options := []kgo.Opt{
-		kgo.SeedBrokers(strings.Split(req.BootstrapServers, ",")...),
+	options, err := connection(req)
+	if err != nil {
+		return nil, err
+	}
+	options = append(options,
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{req.Topic: {req.Partition: where}}),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
-		kgo.FetchMaxWait(50 * time.Millisecond),
-	}
+		kgo.FetchMaxWait(50*time.Millisecond),
+	)
 	if req.FetchMaxBytes != nil {
 		options = append(options, kgo.FetchMaxBytes(*req.FetchMaxBytes), kgo.FetchMaxPartitionBytes(*req.FetchMaxBytes))
 	}
@@ -273,11 +312,14 @@ type stream struct {
 }
 
 func startStream(req *request) (*stream, error) {
-	client, err := kgo.NewClient(
-		kgo.SeedBrokers(strings.Split(req.BootstrapServers, ",")...),
+	options, err := connection(req)
+	if err != nil {
+		return nil, err
+	}
+	client, err := kgo.NewClient(append(options,
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerLinger(5*time.Millisecond),
-	)
+	)...)
 	if err != nil {
 		return nil, err
 	}

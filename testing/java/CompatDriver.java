@@ -89,8 +89,14 @@ public final class CompatDriver {
                 : error == Errors.UNKNOWN_SERVER_ERROR ? cause.getClass().getSimpleName() : error.name();
     }
 
+    private static final Map<String, Object> security = new HashMap<>();
+
     private Object perform(JsonNode request) throws Exception {
         String servers = request.get("bootstrap_servers").asText();
+        security.clear(); // requests are performed one after the other
+        if (request.hasNonNull("security")) {
+            request.get("security").fields().forEachRemaining(each -> security.put(each.getKey(), each.getValue().asText()));
+        }
         switch (request.get("op").asText()) {
             case "produce":
                 return produce(servers, request);
@@ -116,7 +122,9 @@ public final class CompatDriver {
             case "tool":
                 return tool(request);
             default:
-                try (Admin admin = Admin.create(Map.of("bootstrap.servers", servers))) {
+                Map<String, Object> settings = new HashMap<>(security);
+                settings.put("bootstrap.servers", servers);
+                try (Admin admin = Admin.create(settings)) {
                     return administer(admin, request);
                 }
         }
@@ -125,7 +133,7 @@ public final class CompatDriver {
     // Producing and consuming
 
     private static Map<String, Object> producerSettings(String servers) {
-        Map<String, Object> settings = new HashMap<>();
+        Map<String, Object> settings = new HashMap<>(security);
         settings.put(ProducerConfig.BOOTSTRAP_SERVERS_CONFIG, servers);
         settings.put(ProducerConfig.KEY_SERIALIZER_CLASS_CONFIG, ByteArraySerializer.class);
         settings.put(ProducerConfig.VALUE_SERIALIZER_CLASS_CONFIG, ByteArraySerializer.class);
@@ -200,7 +208,7 @@ public final class CompatDriver {
     }
 
     private static Map<String, Object> consumerSettings(String servers) {
-        Map<String, Object> settings = new HashMap<>();
+        Map<String, Object> settings = new HashMap<>(security);
         settings.put(ConsumerConfig.BOOTSTRAP_SERVERS_CONFIG, servers);
         settings.put(ConsumerConfig.KEY_DESERIALIZER_CLASS_CONFIG, ByteArrayDeserializer.class);
         settings.put(ConsumerConfig.VALUE_DESERIALIZER_CLASS_CONFIG, ByteArrayDeserializer.class);

@@ -1,12 +1,14 @@
 """Clusters whose nodes talk to each other with TLS and SASL, and whose brokers have ACLs.
 
-The cluster is `moldau serve --brokers 3 --secure`. Clients are those of librdkafka.
+The clusters are `moldau serve --brokers 3 --secure`, a broker of Moldau and one of Apache Kafka under a controller of
+Apache Kafka, and the same under a controller of Moldau. Clients are those of librdkafka.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,10 +29,13 @@ from confluent_kafka.admin import (
 
 from moldau.config.sources import read_file
 from moldau.security.sasl_client import credentials_of
+from moldau.testing import Broker
+from moldau.testing.apache_kafka import ApacheKafka, free_ports
+from moldau.testing.joined_brokers import cluster_id_of, format_directory, joined_broker
 from moldau.testing.served_brokers import ServedBrokers
 from moldau.testing.waiting import wait_until
 
-from .secured_nodes import ADMIN, ALICE, PASSWORDS
+from .secured_nodes import ADMIN, ALICE, NODES, PASSWORDS, SecuredNodes
 
 TIMEOUT_S = 60
 INTERNAL_TOPICS = {
@@ -58,13 +63,11 @@ class SecuredCluster(NamedTuple):
         return AdminClient(self.config(ADMIN))
 
     def create(self, replicas: int) -> str:
-        """A topic with two partitions, which is known when this returns."""
-        name = f"topic-{next(_numbers)}"
+        """A topic with a partition for each broker, which leads it."""
+        name, count = f"topic-{next(_numbers)}", len(self.addresses)
+        replicas_of = [[(first + more) % count + 1 for more in range(replicas)] for first in range(count)]
         admin = self.admin()
-        admin.create_topics([NewTopic(name, 2, replicas)])[name].result(TIMEOUT_S)
-        for address in self.addresses:
-            asked = AdminClient({**self.config(ADMIN), "bootstrap.servers": address})
-            wait_until(lambda asked=asked: _has_leaders(asked, name))  # type: ignore[misc]
+        admin.create_topics([NewTopic(name, count, replica_assignment=replicas_of)])[name].result(TIMEOUT_S)
         return name
 
     def allow(self, user: str, *allowed: tuple[AclOperation, ResourceType, str]) -> None:
@@ -78,11 +81,13 @@ class SecuredCluster(NamedTuple):
             created.result(TIMEOUT_S)
 
     def produce(self, user: str, topic: str, values: list[str]) -> list[KafkaError | None]:
-        """The error of each record; all replicas acknowledge."""
+        """The error of each record. The partitions take turns, and all replicas acknowledge."""
         producer = Producer(self.config(user, acks="all", enable_idempotence=True))
         errors: list[KafkaError | None] = []
         for number, value in enumerate(values):
-            producer.produce(topic, value, partition=number % 2, on_delivery=lambda error, _: errors.append(error))
+            producer.produce(
+                topic, value, partition=number % len(self.addresses), on_delivery=lambda error, _: errors.append(error)
+            )
         assert producer.flush(TIMEOUT_S) == 0
         return errors
 
@@ -114,11 +119,6 @@ class SecuredCluster(NamedTuple):
         return found
 
 
-def _has_leaders(admin: AdminClient, topic: str) -> bool:
-    partitions = admin.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions.values()
-    return len(partitions) == 2 and all(each.leader >= 0 for each in partitions)
-
-
 def check_clients(cluster: SecuredCluster, replicas: int) -> None:
     """Records, groups and transactions of a user with ACLs; and what ACLs refuse, through each broker."""
     topic, group, transactional_id = cluster.create(replicas), f"group-{next(_numbers)}", f"id-{next(_numbers)}"
@@ -131,26 +131,24 @@ def check_clients(cluster: SecuredCluster, replicas: int) -> None:
         (AclOperation.READ, ResourceType.GROUP, group),
         (AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id),
     )
-    for address in cluster.addresses:
-        # Other brokers than the one that has created the ACLs know them a moment later.
-        client = Producer({**cluster.config(ALICE), "bootstrap.servers": address})
-        wait_until(lambda client=client: client.list_topics(topic, timeout=TIMEOUT_S).topics[topic].error is None)  # type: ignore[misc]
-    values = [f"value-{number}" for number in range(20)]
-    assert cluster.produce(ALICE, topic, values) == [None] * len(values)
-    assert cluster.read(ALICE, topic, group, len(values)) == set(values)
+    count = len(cluster.addresses)
+    # The brokers know the ACLs a moment after the controller; one that knows one of them knows all.
+    wait_until(lambda: cluster.produce(ALICE, topic, ["first"] * count) == [None] * count)
+    values = {f"value-{number}" for number in range(20)}
+    assert cluster.produce(ALICE, topic, sorted(values)) == [None] * len(values)
+    assert cluster.read(ALICE, topic, group, len(values) + 1) == {"first"} | values
     with pytest.raises(KafkaException) as raised:
         cluster.read(ALICE, topic, f"{group}-of-others", 1)
     assert raised.value.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED
     producer = Producer(cluster.config(ALICE, transactional_id=transactional_id))
     producer.init_transactions(TIMEOUT_S)
     reader = Consumer(cluster.config(ALICE, group_id=group))
+    committed = reader.committed([TopicPartition(topic, 0)], timeout=TIMEOUT_S)
     for value, ends in (("committed", True), ("aborted", False)):
         producer.begin_transaction()
         for partition in (0, 1):
             producer.produce(topic, f"{value}-{partition}", partition=partition)
-        producer.send_offsets_to_transaction(
-            [TopicPartition(topic, 0, 10)], reader.consumer_group_metadata(), TIMEOUT_S
-        )
+        producer.send_offsets_to_transaction(committed, reader.consumer_group_metadata(), TIMEOUT_S)
         if ends:
             producer.commit_transaction(TIMEOUT_S)
         else:
@@ -209,3 +207,77 @@ def test_three_brokers_with_secure(tmp_path: Path) -> None:
         assert password not in served.log()
     finally:
         served.process.stop(TIMEOUT_S)
+
+
+# -- with Apache Kafka -------------------------------------------------------------------------------------------------
+
+
+def apache_broker(nodes: SecuredNodes, controller: str, cluster_id: str, folder: Path, node_id: int) -> ApacheKafka:
+    (port,) = free_ports(1)
+    directory = folder / f"apache-{node_id}"
+    format_directory(cluster_id, directory, node_id)
+    address = f"CLIENTS://127.0.0.1:{port}"
+    config = {
+        **nodes.settings(),
+        **INTERNAL_TOPICS,
+        "node.id": str(node_id),
+        "listeners": address,
+        "advertised.listeners": address,
+    }
+    return ApacheKafka(config, data_dir=directory, parent=folder, roles="broker", controllers=controller)
+
+
+def address_of(kafka: ApacheKafka) -> str:
+    settings = read_file(kafka.properties)
+    return settings["listeners"].text.partition("://")[2]
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> SecuredNodes:
+    return SecuredNodes(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def under_apache_kafka(nodes: SecuredNodes, tmp_path: Path) -> Iterator[SecuredCluster]:
+    settings = nodes.settings()
+    of_controller = {name: text for name, text in settings.items() if name != "inter.broker.listener.name"}
+    with ExitStack() as stack:
+        controller = ApacheKafka(
+            {**of_controller, "node.id": "3000", "broker.session.timeout.ms": "30000"}, roles="controller", heap_mb=400
+        )
+        stack.enter_context(controller)
+        directory = tmp_path / "moldau"
+        format_directory(controller.cluster_id, directory, 1)
+        quorum = {"controller.quorum.bootstrap.servers": controller.controllers}
+        moldau = joined_broker(
+            directory, 1, quorum, **{**settings, **INTERNAL_TOPICS, "listeners": "CLIENTS://127.0.0.1:0"}
+        )
+        stack.enter_context(moldau)
+        apache = apache_broker(nodes, controller.controllers, controller.cluster_id, tmp_path, 2)
+        stack.enter_context(apache)
+        yield SecuredCluster([moldau.bootstrap_servers, address_of(apache)], nodes.confluent, moldau.log)
+
+
+@pytest.fixture
+def under_moldau(nodes: SecuredNodes, tmp_path: Path) -> Iterator[SecuredCluster]:
+    client_port, controller_port = free_ports(2)
+    config = {
+        **nodes.settings(),
+        **INTERNAL_TOPICS,
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "listeners": f"CLIENTS://127.0.0.1:{client_port},CONTROLLER://127.0.0.1:{controller_port}",
+        "broker.session.timeout.ms": "30000",
+    }
+    with Broker(config=config, data_dir=tmp_path / "moldau") as moldau:
+        cluster_id = cluster_id_of(moldau.data_dir)
+        with apache_broker(nodes, f"127.0.0.1:{controller_port}", cluster_id, tmp_path, 2) as apache:
+            yield SecuredCluster([moldau.bootstrap_servers, address_of(apache)], nodes.confluent, moldau.log)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("controller", ["under_apache_kafka", "under_moldau"])
+def test_a_broker_of_each_kind(controller: str, request: pytest.FixtureRequest) -> None:
+    cluster: SecuredCluster = request.getfixturevalue(controller)
+    check_clients(cluster, replicas=2)
+    assert PASSWORDS[NODES] not in cluster.log()
