@@ -51,7 +51,12 @@ def new_group(kind: Kind, restartable_group_server: Server, topic_name: Callable
 def test_members_join_leave_and_crash(kind: Kind, new_group: NewGroup) -> None:
     group = new_group(SHORT_SESSION_MS)
     group.produce(50)
-    members = [group.start(f"member-{number}") for number in range(4 if kind.is_lightweight else 2)]
+    members = [group.start("member-0")]
+    if kind.protocol == "consumer":
+        # librdkafka may repeat its first heartbeat after the response has assigned partitions. The repetition reports
+        # that it owns none, so a member that joins at this moment receives some before it has revoked them.
+        group.wait_stable(*members)
+    members += [group.start(f"member-{number}") for number in range(1, 4 if kind.is_lightweight else 2)]
     group.wait_stable(*members)
     group.wait_consumed()
 
