@@ -28,8 +28,7 @@ def own_servers(request: pytest.FixtureRequest) -> None:
     [
         pytest.param(kill_brokers, 0, marks=pytest.mark.full),
         pytest.param(kill_controllers, 0, marks=pytest.mark.full),
-        # Not in CI before the long outages on busy machines are explained (docs/known_gaps.md).
-        pytest.param(kill_replicas, 0, marks=pytest.mark.extended),
+        pytest.param(kill_replicas, 0, marks=pytest.mark.full),
         *(
             pytest.param(kill, 120, marks=pytest.mark.extended)
             for kill in (kill_brokers, kill_replicas, kill_controllers)

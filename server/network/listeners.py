@@ -71,9 +71,12 @@ PLAINTEXT: Final = Plaintext()
 class Listener:
     """One listening socket."""
 
-    def __init__(self, network: Network, name: str, sock: socket.socket, security: Security) -> None:
+    def __init__(
+        self, network: Network, name: str, sock: socket.socket, security: Security, *, is_listening: bool = True
+    ) -> None:
         self._network = network
         self._sock = sock
+        self._is_listening = is_listening
         self.name = name
         self.security = security
         self._waits = False  # until another connection is closed
@@ -82,7 +85,14 @@ class Listener:
         self.port = int(address[1])
 
     def start(self) -> None:
-        """Start accepting connections."""
+        """Start accepting connections.
+
+        Raises:
+            OSError: the socket was only bound, and another process listens on its address now.
+        """
+        if not self._is_listening:
+            self._sock.listen(self._network.backlog)
+            self._is_listening = True
         self._network.loop.add_reader(self._sock.fileno(), self._on_acceptable)
 
     def close(self) -> None:
@@ -177,8 +187,16 @@ class Network:
         self._authentication_timeout_ms = authentication_timeout_ms
         self._drained: asyncio.Event | None = None
 
-    def listen(self, name: str, host: str, port: int, security: Security = PLAINTEXT) -> Listener:
-        """Bind and listen. Connections are not accepted before `Listener.start`.
+    @property
+    def backlog(self) -> int:
+        """How many connections may wait to be accepted."""
+        return self._backlog if self._backlog > 0 else socket.SOMAXCONN
+
+    def listen(
+        self, name: str, host: str, port: int, security: Security = PLAINTEXT, *, refuse_until_start: bool = False
+    ) -> Listener:
+        """Bind and listen. Connections are not accepted before `Listener.start`. Until then they wait or, with
+        ``refuse_until_start``, they are refused.
 
         Raises:
             OSError: the address is in use, or does not belong to this machine.
@@ -194,12 +212,13 @@ class Network:
             if self._receive_buffer_bytes > 0:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
             sock.bind(address)
-            sock.listen(self._backlog if self._backlog > 0 else socket.SOMAXCONN)
+            if not refuse_until_start:
+                sock.listen(self.backlog)
             sock.setblocking(False)
         except OSError:
             sock.close()
             raise
-        listener = Listener(self, name, sock, security)
+        listener = Listener(self, name, sock, security, is_listening=not refuse_until_start)
         self.listeners.append(listener)
         return listener
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING
 
@@ -135,10 +136,10 @@ class NodeServer:
         """
         return self.config.int(name) if self.config.origin(name) != "default" else -1
 
-    def _bind(self, listeners: Iterable[Listener]) -> None:
+    def _bind(self, listeners: Iterable[Listener], *, refuse_until_start: bool = False) -> None:
         """Bind the listeners. Raises StartError."""
         for listener in listeners:
-            bind(self.network, listener, self._security_of(listener))
+            bind(self.network, listener, self._security_of(listener), refuse_until_start=refuse_until_start)
 
     def _security_of(self, listener: Listener) -> Security:
         """The security of a listener of this node. Raises StartError."""
@@ -166,9 +167,10 @@ class NodeServer:
         self._token_expiry = TokenExpiry(self.network.timers, slices, controller, self._clock, interval_ms)
 
     def _accept(self) -> None:
-        """Accept connections."""
+        """Accept connections. Raises StartError."""
         for listener in self.network.listeners:
-            listener.start()
+            with _start_errors(listener.host, listener.port):
+                listener.start()
 
     def _open(self, open_directories: Callable[[], _Storage]) -> _Storage:
         """Open the storage. Raises StartError."""
@@ -200,12 +202,21 @@ class NodeServer:
         """Close the parts of the node that an aborted startup has created."""
 
 
-def bind(network: Network, listener: Listener, security: Security = PLAINTEXT) -> None:
+def bind(
+    network: Network, listener: Listener, security: Security = PLAINTEXT, *, refuse_until_start: bool = False
+) -> None:
     """Bind a listener. Raises StartError."""
+    with _start_errors(listener.host, listener.port):
+        network.listen(listener.name, listener.host, listener.port, security, refuse_until_start=refuse_until_start)
+
+
+@contextmanager
+def _start_errors(host: str, port: int) -> Iterator[None]:
+    """Translates errors of listening on this address into StartError."""
     try:
-        network.listen(listener.name, listener.host, listener.port, security)
+        yield
     except OSError as error:
-        where = f"{listener.host or '*'}:{listener.port}"
+        where = f"{host or '*'}:{port}"
         if error.errno == errno.EADDRINUSE:
             raise StartError(
                 f"{where} is in use by another server. "

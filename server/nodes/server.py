@@ -70,7 +70,8 @@ class Server(NodeServer):
         assert self._timers is not None
         assert self._background is not None
         try:
-            self._bind(config.listeners)
+            # A client whose connection is accepted, and which gets no response, may not look for another leader.
+            self._bind(config.listeners, refuse_until_start=config.has_remote_controllers or config.serves_brokers)
             if config.has_remote_controllers or config.serves_brokers:
                 from .outgoing_security import to_brokers  # a single node does not need it
 
@@ -116,7 +117,11 @@ class Server(NodeServer):
             self._users.image = lambda: metadata.image
         self._serve_brokers(self.broker)
         self._expire_tokens(self.broker.controller, self.broker.slices)
-        self._accept()
+        try:
+            self._accept()
+        except BaseException:
+            await self._abort_startup(self._storage)
+            raise
         LoadAhead(self._timers, modules_of_requests()).start()
 
     @property

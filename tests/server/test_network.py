@@ -162,6 +162,30 @@ def fixture() -> Iterator[Any]:
         yield fixture
 
 
+def test_a_listener_may_refuse_connections_until_it_starts(fixture: Any) -> None:
+    def bound() -> Any:
+        return fixture.network.listen("LATER", "127.0.0.1", 0, refuse_until_start=True)
+
+    first = fixture.call(bound)
+    address = ("127.0.0.1", first.port)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address, 60)
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(address)
+    fixture.call(first.start)
+    socket.create_connection(address, 60).close()
+
+
+def test_a_listener_whose_address_is_taken_before_it_starts_fails(fixture: Any) -> None:
+    listener = fixture.call(lambda: fixture.network.listen("LATER", "127.0.0.1", 0, refuse_until_start=True))
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", listener.port))
+        other.listen()
+        with pytest.raises(OSError, match="in use"):
+            fixture.call(listener.start)
+
+
 def receive(sock: Any, count: int = 1) -> Any:
     answers = []
     for _ in range(count):

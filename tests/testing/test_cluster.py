@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
+import socket
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -103,6 +106,32 @@ def test_a_paused_broker_loses_its_leaderships_until_it_continues(cluster: Clust
     cluster.resume(2)
     cluster.await_leader("orders", 1, 2)
     assert consume(cluster, 1, 1) == ["before"]
+
+
+def test_a_broker_that_cannot_serve_yet_refuses_connections(cluster: Cluster) -> None:
+    """librdkafka looks for another leader only after that, or after ten seconds without a response."""
+    cluster.stop(2)
+    cluster.pause(1)  # the controller
+    host, _, port = cluster.broker(2).address.rpartition(":")
+
+    def is_bound() -> bool:
+        with socket.socket() as other:
+            try:
+                other.bind((host, int(port)))
+            except OSError as error:
+                return error.errno == errno.EADDRINUSE
+        return False
+
+    starting = threading.Thread(target=cluster.start, args=[2])
+    starting.start()
+    try:
+        wait_until(is_bound)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((host, int(port)), timeout=60)
+    finally:
+        cluster.resume(1)
+        starting.join()
+    produce(cluster, "after", 1)
 
 
 def test_a_broker_that_is_cut_off_from_the_controller_is_fenced_until_it_is_healed(cluster: Cluster) -> None:
