@@ -6,6 +6,7 @@ properties are kept in click's context, and read when the first connection is op
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 from collections.abc import Callable, Mapping
@@ -200,10 +201,11 @@ def _of_file(path: str, read: Callable[[bytes], _Read]) -> _Read:
 def _keep_file(context: click.Context, _parameter: click.Parameter, path: Path | None) -> None:
     if path is not None:
         from ..config.definition import ConfigError
+        from ..config.providers import resolved
         from ..config.sources import read_file
 
         try:
-            of_file = {name: entry.text for name, entry in read_file(path).items()}
+            of_file = {name: entry.text for name, entry in resolved(read_file(path), os.environ).items()}
         except ConfigError as error:
             raise click.BadParameter(str(error), param_hint="--command-config") from None
         context.meta[_META] = of_file, context.meta.get(_META, ({}, {}))[1]

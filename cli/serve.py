@@ -342,7 +342,8 @@ def _print_config(config: "BrokerConfig") -> int:
             if config.origin(setting.name) != "default":
                 print(f"# {config.origin(setting.name)}")
             value = config.get(setting.name)
-            text = "[hidden]" if setting.is_sensitive and value is not None else format_value(value)
+            hidden = setting.is_sensitive and value is not None
+            text = config.reference(setting.name) or ("[hidden]" if hidden else format_value(value))
             # A properties file cannot express an unset value; "name=" would be an empty one.
             print(f"# {setting.name} is not set" if text is None else f"{setting.name}={text}")
     return 0

@@ -36,6 +36,9 @@ class StaticValue(NamedTuple):
 
     text: str
     origin: str
+    reference: str | None = None
+    """The value as it was written, if a part of it comes from a provider (`providers`). It is shown instead of
+    the text, which may be a secret."""
 
 
 class BrokerConfig(TypedAccess):
@@ -103,6 +106,12 @@ class BrokerConfig(TypedAccess):
         """The unparsed value in effect, if the name was set; the name need not be in a table."""
         return self._text(name)
 
+    def reference(self, name: str) -> str | None:
+        """The value in effect as it was written, if a part of it comes from a provider."""
+        if name in self._dynamic_broker or name in self._dynamic_default or name not in self.static:
+            return None
+        return self.static[name].reference
+
     def origin(self, name: str) -> str:
         """The origin of the value in effect, for messages."""
         if name in self._dynamic_broker:
@@ -118,7 +127,7 @@ class BrokerConfig(TypedAccess):
         if source is ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG:
             return self._dynamic_default
         if source is ConfigSource.STATIC_BROKER_CONFIG:
-            return {name: value.text for name, value in self.static.items()}
+            return {name: value.reference or value.text for name, value in self.static.items()}
         if source is ConfigSource.DEFAULT_CONFIG:
             return _written_defaults()
         return _NONE

@@ -103,9 +103,8 @@ SECTIONS: Final = (
         ),
         Setting(
             "config.providers", LIST, (), list_of(), LOW,
-            "Names of providers that fetch values from other sources. Moldau reads files, the environment and the "
-            "command line.",
-            update=CLUSTER_WIDE,
+            "Names of providers of values from files and environment variables.",
+            update=CLUSTER_WIDE, acted_on=True,
         ),
     ),
     Section(

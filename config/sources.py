@@ -14,6 +14,7 @@ from . import broker, topic
 from .broker_config import BrokerConfig, Listener, StaticValue
 from .definition import ConfigError
 from .properties import parse_properties
+from .providers import resolved
 
 __all__ = ["BrokerConfig", "Listener", "StaticValue", "load", "read_environment", "read_file", "read_overrides"]
 
@@ -50,7 +51,7 @@ def load(
     """Merge file < environment < ``key=value`` overrides < the other options of the command line.
 
     Only the syntax is checked; ``checks.check_broker_config`` checks the values. Raises ConfigError for a file that
-    cannot be read and for text that is not a setting.
+    cannot be read and for text that is not a setting. References to providers are replaced (`providers`).
     """
     static: dict[str, StaticValue] = {}
     if file is not None:
@@ -58,7 +59,7 @@ def load(
     static.update(read_environment(environment or {}))
     static.update(read_overrides(overrides))
     static.update(command_line or {})
-    return BrokerConfig(static)
+    return BrokerConfig(resolved(static, environment or {}))
 
 
 def read_file(path: Path) -> dict[str, StaticValue]:

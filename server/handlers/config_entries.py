@@ -125,7 +125,7 @@ def broker_entries(config: BrokerConfig, names: Iterable[str] | None) -> list[En
         synonyms = _synonyms(
             config, list(broker_settings.synonyms(setting.name)), primary=setting.name, sensitive=setting.is_sensitive
         )
-        value = format_value(config.get(setting.name))
+        value = config.reference(setting.name) or format_value(config.get(setting.name))
         read_only = setting.update_mode is UpdateMode.READ_ONLY
         entries.append(Entry.of(setting, value, _source(synonyms), synonyms, read_only=read_only))
     written = [name for source in _SET for name in config.written(source) if name not in broker_settings.SETTINGS]

@@ -120,3 +120,21 @@ def test_a_certificate_of_the_client(run: Run, tmp_path: Path) -> None:
         assert run("topics", "list", "--command-config", str(properties)).code == 0
         properties.write_text(common)
         assert run("topics", "list", "--command-config", str(properties)).code == 1
+
+
+def test_values_of_the_file_may_come_from_variables(
+    secured: Secured, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROTOCOL_OF_THE_TEST", "SASL_SSL")
+    path = secured.file(
+        "alice",
+        config_providers="env",
+        config_providers_env_class="org.apache.kafka.common.config.provider.EnvVarConfigProvider",
+        security_protocol="${env:PROTOCOL_OF_THE_TEST}",
+    )
+    listed = run("topics", "list", "-b", secured.broker.bootstrap_servers, "--command-config", path)
+    assert listed.code == 0, listed.err
+    monkeypatch.delenv("PROTOCOL_OF_THE_TEST")
+    refused = run("topics", "list", "-b", secured.broker.bootstrap_servers, "--command-config", path)
+    assert refused.code != 0
+    assert "there is no such variable" in refused.err

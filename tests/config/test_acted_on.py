@@ -15,6 +15,7 @@ READ_IN_CONFIG = {
     "advertised.listeners",
     "authorizer.class.name",
     "broker.id",
+    "config.providers",
     "controller.listener.names",
     "controller.quorum.voters",
     "early.start.listeners",
