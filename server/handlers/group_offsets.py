@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain
 from operator import attrgetter
@@ -360,16 +360,19 @@ def _failed_in_version_1(request: OffsetFetchRequest, error: ErrorCode) -> Slice
     return response
 
 
-def failed_offset_fetch(request: OffsetFetchRequest, error: KafkaError) -> Sliced[OffsetFetchResponse]:
-    """The error of the request, of every group since version 8, and of every partition in version 1."""
+def failed_offset_fetch_in(version: int) -> Callable[[OffsetFetchRequest, KafkaError], Sliced[OffsetFetchResponse]]:
+    """The error of every group since version 8, of the request since version 2, and of every partition in version 1."""
 
-    def refused(group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    def refused(group: OffsetFetchRequestGroup, error: KafkaError) -> OffsetFetchResponseGroup:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
 
-    response = yield from _failed_in_version_1(request, error.code)
-    response.error_code = error.code
-    response.groups = yield from each(refused, request.groups)
-    return response
+    def failed(request: OffsetFetchRequest, error: KafkaError) -> Sliced[OffsetFetchResponse]:
+        if version < _GROUP_ERROR_SINCE:
+            return (yield from _failed_in_version_1(request, error.code))
+        groups = yield from each(lambda group: refused(group, error), request.groups)
+        return OffsetFetchResponse(error_code=error.code, groups=groups)
+
+    return failed
 
 
 # -- OffsetDelete ------------------------------------------------------------------------------------------------------

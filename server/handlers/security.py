@@ -32,6 +32,7 @@ from ...protocol.messages.describe_client_quotas import DescribeClientQuotasRequ
 from ...protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
 )
 from ...protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ...protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -168,8 +169,11 @@ def handle_describe_user_scram_credentials(
 def failed_describe_user_scram_credentials(
     request: DescribeUserScramCredentialsRequest, error: KafkaError
 ) -> DescribeUserScramCredentialsResponse:
-    """The error for the whole request."""
-    return DescribeUserScramCredentialsResponse(error_code=error.code, error_message=error.message)
+    """The error for the whole request, and once for each user, without names, as in Apache Kafka."""
+    refused = DescribeUserScramCredentialsResult(error_code=error.code, error_message=error.message)
+    return DescribeUserScramCredentialsResponse(
+        error_code=error.code, error_message=error.message, results=[refused] * len(request.users or ())
+    )
 
 
 def handle_alter_user_scram_credentials(

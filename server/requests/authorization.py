@@ -16,6 +16,7 @@ Checks are generators that yield once per element, because requests may be long.
 
 from __future__ import annotations
 
+import enum
 import logging
 from collections.abc import Callable, Generator, Iterable
 from copy import copy
@@ -48,6 +49,14 @@ _ERRORS: Final = {
     On.USER: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
 _CONFIG_RESOURCES: Final = {2: On.TOPIC, 4: On.CLUSTER, 8: On.CLUSTER, 16: On.CLUSTER, 32: On.GROUP}
+
+
+class Place(enum.Enum):
+    """Where a response of Apache Kafka has the refused elements of a request."""
+
+    FIRST = "first"
+    LAST = "last"
+    IN_ORDER = "in the order of the request"
 
 
 class Checked:
@@ -88,9 +97,21 @@ class Checked:
         """Change the response before it is sent. Such a request is never repeated by a fast path."""
         self.context.amend(change)
 
-    def add_refused(self, attribute: str, refused: list[Any]) -> None:
-        """Add elements to an array of the response."""
-        self.amend(lambda response: getattr(response, attribute).extend(refused))
+    def add_refused(self, attribute: str, refused: list[Any], place: Place | list[bool] = Place.LAST) -> None:
+        """Add elements to an array of the response. ``place``: where; or, for each element of the request, whether it
+        was refused, if the response has the order of the request."""
+
+        def add(response: Any) -> None:
+            served = getattr(response, attribute)
+            if place is Place.FIRST:
+                served[:0] = refused
+            elif isinstance(place, list) and len(place) == len(served) + len(refused):
+                of_each = iter(served), iter(refused)
+                setattr(response, attribute, [next(of_each[is_refused]) for is_refused in place])
+            else:
+                served.extend(refused)
+
+        self.amend(add)
 
 
 def authorized(broker: Broker, context: ServedRequest, route: Route, request: Any) -> Sliced[Any]:
@@ -160,14 +181,14 @@ def _elements(
     attribute: str,
     response_attribute: str,
     *,
-    refuse: Callable[[Checked, list[Any]], Sliced[Response]] | None = None,
     unless: Can | None = None,
+    place: Place = Place.LAST,
 ) -> Check:
-    """An operation on each resource of an array. ``refuse`` builds the response to a request with refused elements.
+    """An operation on each resource of an array.
 
-    ``unless``: an operation on the cluster that is sufficient.
+    ``unless``: an operation on the cluster that is sufficient. ``place``: where the response has the refused elements.
     """
-    return partial(_check_elements, operation, kind, attribute, response_attribute, refuse, unless)
+    return partial(_check_elements, operation, kind, attribute, response_attribute, unless, place)
 
 
 def _check_elements(
@@ -175,8 +196,8 @@ def _check_elements(
     kind: On,
     attribute: str,
     response_attribute: str,
-    refuse: Callable[[Checked, list[Any]], Sliced[Response]] | None,
     unless: Can | None,
+    place: Place,
     checked: Checked,
 ) -> Sliced[Response | None]:
     if unless is not None and checked.allows(unless, On.CLUSTER, logged=False):
@@ -187,28 +208,29 @@ def _check_elements(
         name = element if isinstance(element, str) else checked.topic_name(element)
         return name is None or checked.allows(operation, kind, name)
 
-    allowed, denied = yield from _split(elements or (), may)
+    allowed, denied, are_refused = yield from _split(elements or (), may)
     if not denied:
         return None
-    if refuse is None:
-        response = yield from checked.failed(kind, _with(checked.request, attribute, denied))
-    else:
-        response = yield from refuse(checked, denied)
+    response = yield from checked.failed(kind, _with(checked.request, attribute, denied))
     if not allowed:
         return response
     setattr(checked.request, attribute, allowed)
-    checked.add_refused(response_attribute, getattr(response, response_attribute))
+    refused = getattr(response, response_attribute)
+    checked.add_refused(response_attribute, refused, are_refused if place is Place.IN_ORDER else place)
     return None
 
 
-def _split(elements: Iterable[Any], may: Callable[[Any], bool]) -> Sliced[tuple[list[Any], list[Any]]]:
-    """The elements that the client may access, and the others."""
+def _split(elements: Iterable[Any], may: Callable[[Any], bool]) -> Sliced[tuple[list[Any], list[Any], list[bool]]]:
+    """The elements that the client may access, the others, and for each element whether it is one of the others."""
     allowed: list[Any] = []
     denied: list[Any] = []
+    are_refused: list[bool] = []
     for element in elements:
-        (allowed if may(element) else denied).append(element)
+        is_allowed = may(element)
+        (allowed if is_allowed else denied).append(element)
+        are_refused.append(not is_allowed)
         yield 0
-    return allowed, denied
+    return allowed, denied, are_refused
 
 
 def _with(request: Any, attribute: str, value: Any) -> Any:
@@ -270,7 +292,7 @@ def _produce(checked: Checked) -> Sliced[Response | None]:
         name = checked.topic_name(topic)
         return name is None or checked.allows(Can.WRITE, On.TOPIC, name)
 
-    allowed, denied = yield from _split(request.topic_data, may)
+    allowed, denied, _ = yield from _split(request.topic_data, may)
     if denied:
         _close_unanswered(checked, allowed)
     return None
@@ -324,7 +346,7 @@ def _metadata(checked: Checked) -> Sliced[Response | None]:
         missing = name not in image.topics_by_name
         return not (missing and creates) or _may_create(checked, name)
 
-    allowed, denied = yield from _split(request.topics, may)
+    allowed, denied, _ = yield from _split(request.topics, may)
     if not denied:
         return None
     refused = [
@@ -360,7 +382,7 @@ def _describe_topic_partitions(checked: Checked) -> Sliced[Response | None]:
 
     request = checked.request
     if request.topics:
-        allowed, denied = yield from _split(
+        allowed, denied, _ = yield from _split(
             request.topics, lambda topic: checked.allows(Can.DESCRIBE, On.TOPIC, topic.name)
         )
         if not denied:
@@ -372,7 +394,7 @@ def _describe_topic_partitions(checked: Checked) -> Sliced[Response | None]:
         checked.add_refused("topics", response.topics)
         return None
     # All topics: name those that may be described, so that pages have their sizes.
-    names, _ = yield from _split(
+    names, _, _ = yield from _split(
         list(checked.broker.metadata.image.topics_by_name),
         lambda name: checked.allows(Can.DESCRIBE, On.TOPIC, name, logged=False),
     )
@@ -412,10 +434,29 @@ def _hide_created_configs(checked: Checked, response: Any) -> None:
 def _delete_topics(checked: Checked) -> Sliced[Response | None]:
     if checked.allows(Can.DELETE, On.CLUSTER, logged=False):
         return None
-    if checked.route.version < 6:
-        return (yield from _elements(Can.DELETE, On.TOPIC, "topic_names", "responses")(checked))
-    refused = yield from _elements(Can.DELETE, On.TOPIC, "topics", "responses", refuse=_refused_deletions)(checked)
-    return refused
+    request, has_ids = checked.request, checked.route.version >= 6
+    attribute = "topics" if has_ids else "topic_names"
+    existing = checked.broker.metadata.image.topics_by_name
+
+    def may(topic: Any) -> bool:
+        name = topic if isinstance(topic, str) else checked.topic_name(topic)
+        if name is None or checked.allows(Can.DELETE, On.TOPIC, name):
+            return True
+        # Clients that may describe a topic learn that it does not exist.
+        return name not in existing and checked.allows(Can.DESCRIBE, On.TOPIC, name, logged=False)
+
+    allowed, denied, _ = yield from _split(getattr(request, attribute), may)
+    if not denied:
+        return None
+    if has_ids:
+        response = yield from _refused_deletions(checked, denied)
+    else:
+        response = yield from checked.failed(On.TOPIC, _with(request, attribute, denied))
+    if not allowed:
+        return response
+    setattr(request, attribute, allowed)
+    checked.add_refused("responses", response.responses)
+    return None
 
 
 def _refused_deletions(checked: Checked, topics: list[Any]) -> Sliced[Response]:
@@ -444,7 +485,7 @@ def _offset_fetch(checked: Checked) -> Sliced[Response | None]:
             return (yield from checked.failed(On.GROUP))
         yield from _offset_fetch_of(checked, request, None)
         return None
-    allowed, denied = yield from _split(
+    allowed, denied, are_refused = yield from _split(
         request.groups, lambda group: checked.allows(Can.DESCRIBE, On.GROUP, group.group_id)
     )
     refused = []
@@ -455,7 +496,7 @@ def _offset_fetch(checked: Checked) -> Sliced[Response | None]:
         yield from _offset_fetch_of(checked, group, group.group_id)
     request.groups = allowed
     if refused:
-        checked.add_refused("groups", refused)
+        checked.add_refused("groups", refused, are_refused)
     return None
 
 
@@ -477,7 +518,7 @@ def _offset_fetch_of(checked: Checked, request: Any, group_id: str | None) -> Sl
 
         checked.amend(omit)
         return
-    allowed, denied = yield from _split(request.topics, lambda topic: _may_describe(checked, topic, logged=True))
+    allowed, denied, _ = yield from _split(request.topics, lambda topic: _may_describe(checked, topic, logged=True))
     if not denied:
         return
     request.topics = allowed
@@ -524,7 +565,8 @@ def _find_coordinator(checked: Checked) -> Sliced[Response | None]:
     if kind is None:
         return None if request.key_type != _SHARE_KEY else (yield from on_cluster(Can.CLUSTER_ACTION)(checked))
     if checked.route.version >= 4:
-        return (yield from _elements(Can.DESCRIBE, kind, "coordinator_keys", "coordinators")(checked))
+        keys = _elements(Can.DESCRIBE, kind, "coordinator_keys", "coordinators", place=Place.IN_ORDER)
+        return (yield from keys(checked))
     if checked.allows(Can.DESCRIBE, kind, request.key):
         return None
     return (yield from checked.failed(kind))
@@ -549,7 +591,7 @@ def _consumer_group_heartbeat(checked: Checked) -> Sliced[Response | None]:
 
 
 def _consumer_group_describe(checked: Checked) -> Sliced[Response | None]:
-    refused = yield from _elements(Can.DESCRIBE, On.GROUP, "group_ids", "groups")(checked)
+    refused = yield from _elements(Can.DESCRIBE, On.GROUP, "group_ids", "groups", place=Place.FIRST)(checked)
     if refused is None:
         checked.amend(partial(_hide_assignments, checked))
     return refused
@@ -573,10 +615,21 @@ def _offset_delete(checked: Checked) -> Sliced[Response | None]:
     refused = yield from _whole((Can.DELETE, On.GROUP, "group_id"))(checked)
     if refused is not None:
         return refused
-    return (yield from _elements(Can.READ, On.TOPIC, "topics", "topics", refuse=_refused_offset_deletions)(checked))
+    request = checked.request
+    allowed, denied, _ = yield from _split(request.topics, lambda topic: checked.allows(Can.READ, On.TOPIC, topic.name))
+    if denied:
+        request.topics = allowed
+        refusals = (yield from _refused_offset_deletions(denied)).topics
+
+        def add(response: Any) -> None:
+            if not response.error_code:  # that of the group
+                response.topics[:0] = refusals
+
+        checked.amend(add)
+    return None
 
 
-def _refused_offset_deletions(_checked: Checked, topics: list[Any]) -> Sliced[Response]:
+def _refused_offset_deletions(topics: list[Any]) -> Sliced[Response]:
     from ...protocol.messages.offset_delete import (
         OffsetDeleteResponse,
         OffsetDeleteResponsePartition,
@@ -627,7 +680,7 @@ def _add_partitions_to_txn(checked: Checked) -> Sliced[Response | None]:
     if not checked.allows(Can.WRITE, On.TRANSACTIONAL_ID, request.v3_and_below_transactional_id):
         return (yield from checked.failed(On.TRANSACTIONAL_ID))
     topics = request.v3_and_below_topics
-    _, denied = yield from _split(topics, lambda topic: checked.allows(Can.WRITE, On.TOPIC, topic.name))
+    _, denied, _ = yield from _split(topics, lambda topic: checked.allows(Can.WRITE, On.TOPIC, topic.name))
     if not denied:
         return None
     hidden = {topic.name for topic in denied}
@@ -651,9 +704,8 @@ def _add_partitions_to_txn(checked: Checked) -> Sliced[Response | None]:
 
 
 def _describe_transactions(checked: Checked) -> Sliced[Response | None]:
-    refused = yield from _elements(Can.DESCRIBE, On.TRANSACTIONAL_ID, "transactional_ids", "transaction_states")(
-        checked
-    )
+    ids = _elements(Can.DESCRIBE, On.TRANSACTIONAL_ID, "transactional_ids", "transaction_states", place=Place.IN_ORDER)
+    refused = yield from ids(checked)
     if refused is None:
 
         def omit(response: Any) -> None:
@@ -704,7 +756,7 @@ def _describe_delegation_token(checked: Checked) -> Sliced[None]:
 # -- configs -----------------------------------------------------------------------------------------------------------
 
 
-def _configs(operation: Can, response_attribute: str) -> Check:
+def _configs(operation: Can, response_attribute: str, *, in_order: bool = False) -> Check:
     """An operation on the configs of each resource, whose type determines the error."""
 
     def check(checked: Checked) -> Sliced[Response | None]:
@@ -716,16 +768,16 @@ def _configs(operation: Can, response_attribute: str) -> Check:
             kind = _CONFIG_RESOURCES[resource.resource_type]
             return checked.allows(operation, kind, "kafka-cluster" if kind is On.CLUSTER else resource.resource_name)
 
-        allowed, denied = yield from _split(request.resources, may)
+        allowed, denied, are_refused = yield from _split(request.resources, may)
         refused: list[Any] = []
-        for kind in (On.TOPIC, On.GROUP, On.CLUSTER):
-            of_kind = [each for each in denied if _CONFIG_RESOURCES[each.resource_type] is kind]
-            if of_kind:
-                response = yield from checked.failed(kind, _with(request, "resources", of_kind))
-                refused += getattr(response, response_attribute)
+        for resource in denied:
+            kind = _CONFIG_RESOURCES[resource.resource_type]
+            response = yield from checked.failed(kind, _with(request, "resources", [resource]))
+            refused += getattr(response, response_attribute)
+            yield 0
         if denied:
             request.resources = allowed
-            checked.add_refused(response_attribute, refused)
+            checked.add_refused(response_attribute, refused, are_refused if in_order else Place.LAST)
         return None
 
     return check
@@ -746,43 +798,45 @@ CHECKS: Final[dict[ApiKey, Check]] = {
     ApiKey.FETCH: _nothing,
     ApiKey.LIST_OFFSETS: _elements(Can.DESCRIBE, On.TOPIC, "topics", "topics"),
     ApiKey.METADATA: _metadata,
-    ApiKey.OFFSET_COMMIT: _all(_READ_GROUP, _elements(Can.READ, On.TOPIC, "topics", "topics")),
+    ApiKey.OFFSET_COMMIT: _all(_READ_GROUP, _elements(Can.READ, On.TOPIC, "topics", "topics", place=Place.FIRST)),
     ApiKey.OFFSET_FETCH: _offset_fetch,
     ApiKey.FIND_COORDINATOR: _find_coordinator,
     ApiKey.JOIN_GROUP: _READ_GROUP,
     ApiKey.HEARTBEAT: _READ_GROUP,
     ApiKey.LEAVE_GROUP: _READ_GROUP,
     ApiKey.SYNC_GROUP: _sync_group,
-    ApiKey.DESCRIBE_GROUPS: _elements(Can.DESCRIBE, On.GROUP, "groups", "groups"),
+    ApiKey.DESCRIBE_GROUPS: _elements(Can.DESCRIBE, On.GROUP, "groups", "groups", place=Place.FIRST),
     ApiKey.LIST_GROUPS: _filtered(Can.DESCRIBE, On.GROUP, "groups", "group_id", unless=Can.DESCRIBE),
     ApiKey.SASL_HANDSHAKE: _nothing,
     ApiKey.SASL_AUTHENTICATE: _nothing,
     ApiKey.API_VERSIONS: _nothing,
     ApiKey.CREATE_TOPICS: _create_topics,
     ApiKey.DELETE_TOPICS: _delete_topics,
-    ApiKey.DELETE_RECORDS: _elements(Can.DELETE, On.TOPIC, "topics", "topics"),
+    ApiKey.DELETE_RECORDS: _elements(Can.DELETE, On.TOPIC, "topics", "topics", place=Place.FIRST),
     ApiKey.INIT_PRODUCER_ID: _init_producer_id,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _elements(Can.DESCRIBE, On.TOPIC, "topics", "topics", unless=Can.CLUSTER_ACTION),
     ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions_to_txn,
     ApiKey.ADD_OFFSETS_TO_TXN: _all(_WRITE_TRANSACTION, _READ_GROUP),
     ApiKey.END_TXN: _WRITE_TRANSACTION,
     ApiKey.WRITE_TXN_MARKERS: on_cluster(Can.ALTER, Can.CLUSTER_ACTION),
-    ApiKey.TXN_OFFSET_COMMIT: _all(_WRITE_TRANSACTION, _READ_GROUP, _elements(Can.READ, On.TOPIC, "topics", "topics")),
+    ApiKey.TXN_OFFSET_COMMIT: _all(
+        _WRITE_TRANSACTION, _READ_GROUP, _elements(Can.READ, On.TOPIC, "topics", "topics", place=Place.FIRST)
+    ),
     ApiKey.DESCRIBE_ACLS: _DESCRIBE_CLUSTER,
     ApiKey.CREATE_ACLS: _ALTER_CLUSTER,
     ApiKey.DELETE_ACLS: _ALTER_CLUSTER,
     ApiKey.DESCRIBE_CONFIGS: _configs(Can.DESCRIBE_CONFIGS, "results"),
-    ApiKey.ALTER_CONFIGS: _configs(Can.ALTER_CONFIGS, "responses"),
+    ApiKey.ALTER_CONFIGS: _configs(Can.ALTER_CONFIGS, "responses", in_order=True),
     ApiKey.ALTER_REPLICA_LOG_DIRS: _ALTER_CLUSTER,
     ApiKey.DESCRIBE_LOG_DIRS: _DESCRIBE_CLUSTER,
-    ApiKey.CREATE_PARTITIONS: _elements(Can.ALTER, On.TOPIC, "topics", "results"),
+    ApiKey.CREATE_PARTITIONS: _elements(Can.ALTER, On.TOPIC, "topics", "results", place=Place.FIRST),
     ApiKey.CREATE_DELEGATION_TOKEN: _create_delegation_token,
     ApiKey.RENEW_DELEGATION_TOKEN: _nothing,
     ApiKey.EXPIRE_DELEGATION_TOKEN: _nothing,
     ApiKey.DESCRIBE_DELEGATION_TOKEN: _describe_delegation_token,
     ApiKey.DELETE_GROUPS: _elements(Can.DELETE, On.GROUP, "groups_names", "results"),
     ApiKey.ELECT_LEADERS: _ALTER_CLUSTER,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: _configs(Can.ALTER_CONFIGS, "responses"),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _configs(Can.ALTER_CONFIGS, "responses", in_order=True),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _ALTER_CLUSTER,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _DESCRIBE_CLUSTER,
     ApiKey.OFFSET_DELETE: _offset_delete,
@@ -793,7 +847,7 @@ CHECKS: Final[dict[ApiKey, Check]] = {
     ApiKey.DESCRIBE_QUORUM: _DESCRIBE_CLUSTER,
     ApiKey.UPDATE_FEATURES: _ALTER_CLUSTER,
     ApiKey.DESCRIBE_CLUSTER: _describe_cluster,
-    ApiKey.DESCRIBE_PRODUCERS: _elements(Can.READ, On.TOPIC, "topics", "topics"),
+    ApiKey.DESCRIBE_PRODUCERS: _elements(Can.READ, On.TOPIC, "topics", "topics", place=Place.IN_ORDER),
     ApiKey.UNREGISTER_BROKER: _ALTER_CLUSTER,
     ApiKey.DESCRIBE_TRANSACTIONS: _describe_transactions,
     ApiKey.LIST_TRANSACTIONS: _filtered(Can.DESCRIBE, On.TRANSACTIONAL_ID, "transaction_states", "transactional_id"),

@@ -487,6 +487,11 @@ def test_needed_acls(secured: Secured, request_: Any, version: int, error: int, 
     def found(wire: WireClient) -> set[int]:
         return errors_in(wire.call(request_, version)) & AUTHORIZATION_ERRORS
 
+    if request_.API_KEY == ApiKey.OFFSET_DELETE:  # the error of a group that does not exist would come first
+        with WireClient(secured.plain) as wire:
+            committed = offset_commit.OffsetCommitRequestPartition(partition_index=0)
+            topic = offset_commit.OffsetCommitRequestTopic(name="u", partitions=[committed])
+            assert errors_in(wire.call(offset_commit.OffsetCommitRequest(group_id="g", topics=[topic]), 8)) == {0}
     with secured.login() as wire:
         assert len(found(wire)) == 1  # without an ACL
         for operation, kind in needed[:-1]:
@@ -931,3 +936,49 @@ def test_a_directory_with_acls_and_without_an_authorizer_is_a_warning(
 )
 def test_hosts_are_written_as_in_java(address: str, expected: str) -> None:
     assert java_host(address) == expected
+
+
+def test_refused_elements_are_where_apache_kafka_has_them(secured: Secured) -> None:
+    """First, last, or in the order of the request; `test_authorization_apache` compares all APIs."""
+    secured.acl(Can.ALL, On.TOPIC, "t")
+    secured.acl(Can.READ, On.GROUP)
+    secured.acl(Can.DESCRIBE, On.GROUP, "h")
+    names = ["u", "t", "v"]
+    with secured.login() as wire:
+        committed = offset_commit.OffsetCommitRequest(
+            group_id="g",
+            topics=[
+                offset_commit.OffsetCommitRequestTopic(
+                    name=name, partitions=[offset_commit.OffsetCommitRequestPartition(partition_index=0)]
+                )
+                for name in names
+            ],
+        )
+        assert [topic.name for topic in wire.call(committed, 8).topics] == ["u", "v", "t"]
+        described = describe_producers.DescribeProducersRequest(
+            topics=[describe_producers.TopicRequest(name=name, partition_indexes=[0]) for name in names]
+        )
+        assert [topic.name for topic in wire.call(described, 0).topics] == names
+        listed = metadata.MetadataRequest(topics=[metadata.MetadataRequestTopic(name=name) for name in names])
+        assert [topic.name for topic in wire.call(listed, 9).topics] == ["t", "u", "v"]
+        keys = ["i", "h", "k", "g"]
+        found = wire.call(find_coordinator.FindCoordinatorRequest(coordinator_keys=keys), 4).coordinators
+        assert [each.key for each in found] == keys
+        assert [each.error_code for each in found] == [GROUP_AUTH, 0, GROUP_AUTH, 0]
+
+
+def test_a_client_that_may_describe_a_missing_topic_learns_that_it_cannot_be_deleted(secured: Secured) -> None:
+    secured.acl(Can.DESCRIBE, On.TOPIC, "missing")
+    secured.acl(Can.DESCRIBE, On.TOPIC, "u")
+    with secured.login() as wire:
+        for version in (5, 6):
+            names = ["hidden", "missing", "u"]
+            request = delete_topics.DeleteTopicsRequest(timeout_ms=10_000)
+            if version == 5:
+                request.topic_names = names
+            else:
+                request.topics = [delete_topics.DeleteTopicState(name=name) for name in names]
+            errors = {each.name: each.error_code for each in wire.call(request, version).responses}
+            assert errors == {
+                "hidden": TOPIC_AUTH, "missing": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "u": TOPIC_AUTH
+            }  # fmt: skip
