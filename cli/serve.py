@@ -67,6 +67,11 @@ OPTIONS: Final = (
         "For tests: listen for HTTP requests that inject faults, list requests and move the clock. Every program that "
         "reaches this address controls the server.",
     ),
+    Option(
+        "--metrics",
+        "HOST:PORT",
+        "Serve metrics for Prometheus over HTTP (sets moldau.metrics.listener), with /healthz and /readyz.",
+    ),
     Option("--print-config", "", "Print all effective settings and their sources, then exit."),
     Option("--exit-with-stdin", "", "Stop when standard input is closed.", hidden=True),
     Option("--fork-host", "", "Fork servers when requested on standard input.", hidden=True),
@@ -256,6 +261,8 @@ def load_config(options: Options, environment: Mapping[str, str]) -> "BrokerConf
             raise ConfigError("--data-dir is empty; give a directory")
         directory = Path(options["--data-dir"][0]).expanduser().absolute()
         command_line["log.dirs"] = StaticValue(str(directory), "--data-dir")
+    if "--metrics" in options:
+        command_line["moldau.metrics.listener"] = StaticValue(options["--metrics"][0], "--metrics")
     if "--durable" in options:
         command_line["log.flush.interval.messages"] = StaticValue("1", "--durable")
     file = Path(options["--config"][0]).expanduser() if "--config" in options else None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..config.broker_config import BrokerConfig
     from .serve import Options
 
-_REPLACED: Final = frozenset({"--brokers", "--listen", "--data-dir", "--ephemeral", "--exit-with-stdin"})
+_REPLACED: Final = frozenset({"--brokers", "--listen", "--data-dir", "--ephemeral", "--exit-with-stdin", "--metrics"})
 """Options that each broker gets as settings instead, or that concern only the parent process."""
 
 

@@ -18,6 +18,7 @@ from .definition import (
     MEDIUM,
     PER_BROKER,
     READ_ONLY,
+    STRING,
     ConfigError,
     Section,
     Setting,
@@ -47,6 +48,16 @@ _OWN: Final = Section(
     Setting(
         "moldau.allow.unsecured.tokens", BOOLEAN, False, None, LOW,
         "Whether OAUTHBEARER accepts tokens without a signature, with which every client can be any user. For tests.",
+        acted_on=True,
+    ),
+    Setting(
+        "moldau.metrics.listener", STRING, None, None, LOW,
+        "HOST:PORT of the HTTP listener of metrics: /metrics for Prometheus, /healthz and /readyz. Not set: none.",
+        acted_on=True,
+    ),
+    Setting(
+        "moldau.metrics.max.partitions", INT, 10_000, at_least(0), LOW,
+        "The highest number of partitions that have their own metrics. Metrics of topics and totals have no limit.",
         acted_on=True,
     ),
 )

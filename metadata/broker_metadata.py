@@ -95,6 +95,11 @@ class BrokerMetadata(ABC):
         return self._stored.repairs
 
     @property
+    def quorum_leader(self) -> tuple[int, int]:
+        """The active controller, -1 if it is unknown, and the epoch of the quorum."""
+        return self._stored.leader_id, self._stored.epoch
+
+    @property
     def log(self) -> Log:
         """The underlying log, for flushing it in a thread."""
         return self._stored.log

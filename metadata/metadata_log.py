@@ -239,6 +239,11 @@ class StoredMetadataLog:
         return self._log
 
     @property
+    def leader_id(self) -> int:
+        """The leader of the current epoch; -1 if it is unknown."""
+        return self._state.leader_id
+
+    @property
     def epoch(self) -> int:
         """The current epoch of the quorum."""
         return self._state.leader_epoch

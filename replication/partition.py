@@ -35,6 +35,7 @@ from ..log.producer_state import MARKER_BATCH_SIZE, CompletedTransaction, EndTra
 from ..log.verification import Verification
 from ..protocol.errors import ErrorCode, KafkaError
 from .in_sync import NO_BROKER_EPOCH, UNKNOWN_OFFSET, InSyncReplicas
+from .traffic import UNCOUNTED
 from .uncommitted import AwaitedFlush, OffsetWaiters, OnAcknowledged, UncommittedRecords
 from .waiters import Waiters
 
@@ -80,6 +81,7 @@ class Partition:
         "replicas",
         "topic",
         "topic_id",
+        "traffic",
         "uncommitted",
         "waiters",
     )
@@ -106,6 +108,8 @@ class Partition:
         self.isr: tuple[int, ...] = ()
         self.min_insync_replicas = 1
         self.offline = False  # its log directory has failed
+        self.traffic = UNCOUNTED
+        """The counters of the topic. `Replicas` sets them."""
         self.waiters = Waiters()
         self.replica_waiters: Waiters | None = None
         """The waiting fetches of followers, while this broker leads and there are other replicas; otherwise None."""
@@ -177,6 +181,11 @@ class Partition:
             return False
         changed = self.leader_id != self.local_id or leader_epoch != self.leader_epoch
         is_known = partition_epoch == self.partition_epoch
+        if not changed and len(isr) != len(self.isr):
+            if len(isr) < len(self.isr):
+                self.traffic.isr_shrinks += 1
+            else:
+                self.traffic.isr_expands += 1
         if leader_epoch != self.leader_epoch:
             self.log.assign_leader_epoch(leader_epoch)
         self._set_leadership(self.local_id, leader_epoch, partition_epoch, replicas, isr)
@@ -415,6 +424,9 @@ class Partition:
             ahead=ahead,
         )
         if not info.duplicate:
+            traffic = self.traffic
+            traffic.messages_in += info.last_offset + 1 - info.first_offset
+            traffic.bytes_in += len(records)
             if self._commits_later:
                 self._track_uncommitted(info.first_offset, info.last_offset + 1, len(records), now_ms)
             else:
@@ -506,6 +518,9 @@ class Partition:
             return []
         if appended and not appended[0].duplicate:
             size = sum(map(len, batches[: len(appended)]))
+            traffic = self.traffic
+            traffic.messages_in += appended[-1].last_offset + 1 - appended[0].first_offset
+            traffic.bytes_in += size
             if self._commits_later:
                 self._track_uncommitted(appended[0].first_offset, appended[-1].last_offset + 1, size, now_ms)
             else:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from ..protocol.errors import ErrorCode
 from .partition import Partition
+from .traffic import Traffic
 
 TopicKey = bytes | str  # the topic id, or the name
 
@@ -19,6 +20,10 @@ class Replicas:
         # One inner dictionary per topic, under its name and under its id.
         self._topics: dict[TopicKey, dict[int, Partition]] = {}
         self._offline: set[tuple[TopicKey, int]] = set()
+        self.traffic: dict[bytes, Traffic] = {}
+        """The counters of each topic, by topic id."""
+        self.removed_traffic = Traffic()
+        """The sums of the counters of topics that this broker no longer has."""
 
     def add(self, partition: Partition) -> None:
         """Serve this partition from now on."""
@@ -27,6 +32,10 @@ class Replicas:
             partitions = self._topics[partition.topic_id] = {}
             self._topics[partition.topic] = partitions
         partitions[partition.index] = partition
+        traffic = self.traffic.get(partition.topic_id)
+        if traffic is None:
+            traffic = self.traffic[partition.topic_id] = Traffic()
+        partition.traffic = traffic
         if self._offline:
             self._offline.discard((partition.topic, partition.index))
             self._offline.discard((partition.topic_id, partition.index))
@@ -47,6 +56,9 @@ class Replicas:
         partition = partitions.pop(index, None)
         if not partitions and not any(key == topic_id for key, _ in self._offline):
             del self._topics[topic_id]
+            traffic = self.traffic.pop(topic_id, None)
+            if traffic is not None:
+                self.removed_traffic.add(traffic)
             # Another topic with the same name may have been created in the meantime.
             if self._topics.get(topic) is partitions:
                 del self._topics[topic]
@@ -75,6 +87,15 @@ class Replicas:
         """The last stable offset of a partition; None if the partition is missing."""
         partition = self.partition_by_key(topic, index)
         return None if partition is None else partition.last_stable_offset
+
+    @property
+    def offline_count(self) -> int:
+        """The number of partitions whose logs could not be opened."""
+        return len(self._offline) // 2  # by name and by id
+
+    def topics(self) -> list[dict[int, Partition]]:
+        """The partitions of each topic. Another thread may call this."""
+        return [partitions for key, partitions in self._topics.copy().items() if isinstance(key, bytes)]
 
     def __iter__(self) -> Iterator[Partition]:
         for key, partitions in self._topics.items():

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from .concurrency.background import Background
     from .concurrency.slices import Sliced
     from .concurrency.timers import TimerWheel
-    from .context import MutationQuotas
+    from .context import MutationQuotas, RequestTimes
     from .coordination.groups import GroupCoordinators
     from .coordination.peers import Peers
     from .coordination.transactions import TransactionCoordinators
@@ -145,6 +145,10 @@ class Broker:
         )
         self.mutation_quotas: MutationQuotas | None = None
         """The quotas of clients, if there are any."""
+        self.follower_fetches: dict[int, int] = {}
+        """The number of fetches of followers, by version of the request."""
+        self.produce_times: RequestTimes | None = None
+        """The durations of produce requests, if they are measured."""
         self.on_config_changed: Callable[[BrokerConfig], None] = lambda config: None
         """Called after a change of the dynamic settings."""
         self._links = links

@@ -57,6 +57,16 @@ class MutationQuotas(Protocol):
         """Refuse the topics for which the client has no quota left. Called after the authorization."""
 
 
+class RequestTimes(Protocol):
+    """The durations of the requests of one API; see `metrics.times`."""
+
+    skipped: int
+    """How many requests of a fast path were not measured since the last one that was."""
+
+    def observe(self, began: float, suspended: float, now: float, /) -> None:
+        """A request has its response. ``suspended``: when it began to wait; now, if it did not."""
+
+
 class RequestContext(Protocol):
     """One request, as its handler may use it: the client, and how to respond later."""
 
@@ -158,6 +168,7 @@ class ServedRequest:
         "kept_bytes",
         "on_cancel",
         "on_complete_early",
+        "on_completed",
         "parts",
         "request",
         "route",
@@ -186,6 +197,7 @@ class ServedRequest:
         self.amendments: list[Callable[[Any], None]] | None = None  # changes of the response before it is encoded
         self.on_cancel: Callable[[], None] | None = None
         self.on_complete_early: Callable[[], None] | None = None  # completes the request early, if that is possible
+        self.on_completed: Callable[[], None] | None = None  # called when the pending request has its response
         # What the connection counts while the request is pending: see `frames.InFlight`.
         self.held_bytes = 0
         self.keeps_request = False
@@ -351,6 +363,8 @@ class ServedRequest:
         self.on_cancel = None
         self.on_complete_early = None
         self.parts = parts
+        if self.on_completed is not None:
+            self.on_completed()
         self.connection.response_ready(self)
 
     def release_memory(self) -> None:

@@ -54,6 +54,8 @@ _RETRY_MS = 1000
 _LONGEST_RETRY_MS = 60_000
 """Maximum delay before a partition that could not be read is loaded again. Each failure doubles the delay."""
 
+_LOAD_TIMES = 50
+
 S = TypeVar("S", bound=Shard)
 M = TypeVar("M", bound="Message")
 
@@ -169,6 +171,8 @@ class Coordinators(ABC, Generic[S]):
         self._codec = codec
         self._load_bytes = load_bytes
         self._hosted: dict[int, HostedRuntime[S]] = {}
+        self.load_times: deque[float] = deque(maxlen=_LOAD_TIMES)
+        """How long the latest loads of partitions took, in seconds."""
         self._partitions = 0
         self._closed = False
         self._due: deque[HostedRuntime[S]] = deque()  # the first one is ticking or about to tick
@@ -184,6 +188,10 @@ class Coordinators(ABC, Generic[S]):
 
     def deleted(self, names: list[str]) -> None:
         """Called when topics were deleted and the same change did not re-create them."""
+
+    def shards(self) -> list[S]:
+        """The loaded shards. Another thread may call this."""
+        return [each.runtime.shard for each in list(self._hosted.values()) if each.runtime.state is State.ACTIVE]
 
     def runtimes(self) -> Iterator[CoordinatorRuntime[S]]:
         """The runtimes that are not closed."""
@@ -480,6 +488,7 @@ class Coordinators(ABC, Generic[S]):
         self._load_failures.pop(hosted.partition.index, None)
         if runtime.state is State.LOADING:
             seconds = self._services.loop.time() - started
+            self.load_times.append(seconds)
             logger.info("%s: loaded %d records in %.1f s", runtime.name, runtime.loaded_records, seconds)
             self._activate(hosted)
 

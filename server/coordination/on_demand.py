@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
     from ...config.sources import BrokerConfig
     from ...coordinator.outcome import Caller
+    from ...group_coordinator.states import GroupStates
     from ...metadata.image import MetadataImage
     from ...replication.replicas import Replicas
+    from ...transaction_coordinator.states import TransactionStates
     from ..concurrency.clock import Clock
     from ..concurrency.file_jobs import FileJobs
     from ..concurrency.slices import Sliced
@@ -115,6 +117,18 @@ class CoordinatorsOnDemand:
             )
             self._transactions.load()
         return self._transactions
+
+    def group_states(self) -> list[GroupStates]:
+        """The groups of this coordinator, by shard, for metrics. Another thread may call this."""
+        return [] if self._groups is None else [shard.states for shard in self._groups.shards()]
+
+    def transaction_states(self) -> list[TransactionStates]:
+        """The transactions of this coordinator, by shard, for metrics. Another thread may call this."""
+        return [] if self._transactions is None else [shard.states for shard in self._transactions.shards()]
+
+    def transaction_load_times(self) -> list[float]:
+        """See `Coordinators.load_times`. Another thread may call this."""
+        return [] if self._transactions is None else list(self._transactions.load_times)
 
     def __iter__(self) -> Iterator[Coordinators[Any]]:
         """The coordinators that exist. Groups come first: transaction markers are written to their partitions."""

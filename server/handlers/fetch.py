@@ -67,6 +67,8 @@ FOLLOWERS_SINCE_VERSION = 11
 """The first version with which consumers may read from followers (KIP-392)."""
 
 _UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+_FAILURES = frozenset({ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR})
+"""Errors that are failures of this server: it could not read its records."""
 
 
 def handle(
@@ -86,6 +88,7 @@ def handle(
     if broker.authorizer is not None:
         authorize(broker, broker.authorizer, context, fetch)
     if fetch.limits.is_follower:
+        _count_follower(broker, context)
         completed(note_positions(broker, fetch))
     read = _Read(broker, context, fetch)
     read.run(wait=False)
@@ -113,6 +116,7 @@ def _handle_long(broker: Broker, context: RequestContext, fetch: FetchContext) -
     if broker.authorizer is not None:
         yield from authorize_in_steps(broker, broker.authorizer, context, fetch)
     if fetch.limits.is_follower:
+        _count_follower(broker, context)
         yield from note_positions(broker, fetch)
     read = _Read(broker, context, fetch)
     yield from read.run_in_steps(wait=False)
@@ -124,6 +128,11 @@ def _handle_long(broker: Broker, context: RequestContext, fetch: FetchContext) -
     yield from read.release_in_steps()
     _wait_for_records(broker, context, fetch, read)
     return DEFERRED
+
+
+def _count_follower(broker: Broker, context: RequestContext) -> None:
+    counts, version = broker.follower_fetches, context.api_version
+    counts[version] = counts.get(version, 0) + 1
 
 
 def note_positions(broker: Broker, fetch: FetchContext) -> Sliced[None]:
@@ -291,6 +300,7 @@ class _Read:
             try:
                 if partition is None:
                     raise KafkaError(self._broker.replicas.missing_partition_error(wanted.topic, wanted.index))
+                partition.traffic.fetches += 1
                 if is_follower:
                     if is_stale:
                         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -333,6 +343,8 @@ class _Read:
                 # A client that repeatedly requests a missing partition should not do so without a pause.
                 if partition is not None or error.code not in _UNKNOWN:
                     self.complete = True
+                if partition is not None and error.code in _FAILURES:
+                    partition.traffic.failed_fetches += 1
                 self.results.append((wanted, self._error(wanted, partition, error.code)))
                 continue
             data = PartitionData(
@@ -451,8 +463,13 @@ class _Read:
         for wanted, data in results:
             if fetch.session is not None and not self._changed(wanted, data, incremental=fetch.incremental):
                 continue
-            if len(data.records or b""):
+            length = len(data.records or b"")
+            if length:
                 with_records.append((wanted.topic, wanted.index))
+                if not fetch.limits.is_follower:
+                    partition = self._broker.replicas.partition_by_key(wanted.topic, wanted.index)
+                    if partition is not None:
+                        partition.traffic.bytes_out += length
             if data.current_leader.leader_id >= 0:
                 self._leaders.add(data.current_leader.leader_id)
             if topic is None or wanted.topic != last_key:

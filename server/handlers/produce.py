@@ -70,6 +70,18 @@ APPENDS_PER_STEP = 5
 ACKS = frozenset({-1, 0, 1})
 _ADMIN_CLIENT_ID = "__admin_client"
 
+# Errors that Apache Kafka expects, and does not count as failed produce requests.
+_EXPECTED = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+
 # Errors that a producer may not know, or not retry. NOT_ENOUGH_REPLICAS does not even trigger a metadata request.
 _RETRIED_AS_NOT_ENOUGH_REPLICAS = frozenset(
     {
@@ -310,6 +322,7 @@ class _Produce:
                             ErrorCode.INVALID_TOPIC_EXCEPTION,
                             f"Only its coordinator may write to the internal topic {partition.topic}.",
                         )
+                    partition.traffic.produces += 1
                     records = self._check(data.records)
                     verification = self._verification_of(partition)
                     if self._broker.appends.must_queue(partition, records):
@@ -439,6 +452,11 @@ class _Produce:
     def _fail(self, result: PartitionProduceResponse, error: KafkaError, partition: Partition | None) -> None:
         if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
             self._broker.appends.storage_failed(error)
+        if partition is not None:
+            if error.code is ErrorCode.MESSAGE_TOO_LARGE:
+                partition.traffic.bytes_rejected += self._size_of(partition)
+            elif error.code not in _EXPECTED:
+                partition.traffic.failed_produces += 1
         result.error_code = error.code
         result.error_message = error.message
         result.base_offset = -1
@@ -453,6 +471,16 @@ class _Produce:
             self._add_leader(result, error, partition, partition.topic)
         if self._first_error is None:
             self._first_error = result
+
+    def _size_of(self, partition: Partition) -> int:
+        """The bytes of the request that are for this partition."""
+        return sum(
+            len(data.records or b"")
+            for topic in self._request.topic_data
+            if partition.topic_id == topic.topic_id or partition.topic == topic.name
+            for data in topic.partition_data
+            if data.index == partition.index
+        )
 
     def _add_leader(
         self, result: PartitionProduceResponse, error: KafkaError, partition: Partition | None, key: TopicKey

@@ -44,6 +44,9 @@ class ConnectionLimits:
     def __init__(self) -> None:
         self.limits = Limits()
         self._total = 0
+        self.opened_total: dict[str, int] = {}
+        """Connections of each listener since the startup."""
+        self.closed_total: dict[str, int] = {}
         self._of_listeners: dict[str, int] = {}
         self._of_addresses: dict[str, int] = {}
         self._rates: dict[str, Rate] = {}  # by listener; "" is the broker's
@@ -90,10 +93,12 @@ class ConnectionLimits:
 
     def opened(self, listener: str, address: str) -> None:
         """A connection was accepted."""
+        self.opened_total[listener] = self.opened_total.get(listener, 0) + 1
         self._count(listener, address, 1)
 
     def closed(self, listener: str, address: str) -> None:
         """A connection was closed."""
+        self.closed_total[listener] = self.closed_total.get(listener, 0) + 1
         self._count(listener, address, -1)
 
     def _count(self, listener: str, address: str, change: int) -> None:

@@ -11,6 +11,7 @@ next startup needs no recovery.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -28,12 +29,15 @@ if TYPE_CHECKING:
 
     from ...metadata.image import MetadataDelta, MetadataImage
     from ..cluster.membership import Membership
+    from ..metrics.server import MetricsServer
     from ..network.link_security import LinkSecurity
     from ..network.links import Links
     from ..network.listeners import Network
     from .controller_listener import ControllerListener
 
 __all__ = ["Server", "StartError"]
+
+logger = logging.getLogger(__name__)
 
 # Threads that flush the logs at shutdown, as many as for group commit: the journal commits pending syncs together. A
 # shutdown with 1,000 new partitions took 9 s with one thread, 3 s with two, and 1 s with 16.
@@ -54,6 +58,7 @@ class Server(NodeServer):
     _links: Links | None = None  # to controllers and other brokers
     _to_brokers: LinkSecurity | None = None
     _controller_listener: ControllerListener | None = None
+    _metrics: MetricsServer | None = None
     brokers: Collection[int] | None = None
     """The ids of the brokers that the cluster may have, if this node is the controller of others; None: any."""
 
@@ -72,6 +77,7 @@ class Server(NodeServer):
         try:
             # A client whose connection is accepted, and which gets no response, may not look for another leader.
             self._bind(config.listeners, refuse_until_start=config.has_remote_controllers or config.serves_brokers)
+            self._bind_metrics()
             if config.has_remote_controllers or config.serves_brokers:
                 from .outgoing_security import to_brokers  # a single node does not need it
 
@@ -117,6 +123,8 @@ class Server(NodeServer):
             self._users.image = lambda: metadata.image
         self._serve_brokers(self.broker)
         self._expire_tokens(self.broker.controller, self.broker.slices)
+        if self._metrics is not None:
+            self._metrics.source.serve(self.broker, dispatcher, network)
         try:
             self._accept()
         except BaseException:
@@ -156,6 +164,25 @@ class Server(NodeServer):
             self._joining = None  # it was abandoned
             raise StartError(str(error)) from error
         self._storage, self._joining = joining.storage, None
+
+    @property
+    def metrics_address(self) -> str | None:
+        """`HOST:PORT` of the metrics, if they are served."""
+        return None if self._metrics is None else self._metrics.address
+
+    def _bind_metrics(self) -> None:
+        """Serve metrics, if the settings say so: from now on, so that the startup can be watched."""
+        address = self.config.optional_str("moldau.metrics.listener")
+        if not address:
+            return
+        from ..metrics.listener import MetricsError  # other servers do not need it
+        from ..metrics.server import MetricsServer
+
+        try:
+            self._metrics = MetricsServer(address, self.config.int("moldau.metrics.max.partitions"))
+        except MetricsError as error:
+            raise StartError(str(error)) from None
+        logger.info("Metrics at http://%s/metrics", self._metrics.address)
 
     def _outgoing(self, security_of: Callable[[BrokerConfig], LinkSecurity]) -> LinkSecurity:
         """The security of links to other nodes. Raises StartError."""
@@ -203,6 +230,8 @@ class Server(NodeServer):
         """Complete the pending requests, flush, and close; the next startup finds a clean directory."""
         if self._token_expiry is not None:
             self._token_expiry.close()
+        if self._metrics is not None:
+            self._metrics.source.stopping()
         if self._membership is not None:
             await self._membership.leave(LEAVE_SECONDS)
         if self._background is not None:
@@ -228,6 +257,8 @@ class Server(NodeServer):
             self._storage.close(self._clock(), high_watermarks, threads=CLOSING_THREADS)
         if self._timers is not None:
             self._timers.close()
+        if self._metrics is not None:
+            self._metrics.close()
 
     def disconnect(self) -> None:
         """Stop receiving and sending immediately, as in a crash. `stop` must be called afterwards."""
@@ -235,6 +266,8 @@ class Server(NodeServer):
             self._network.disconnect()
 
     async def _close_parts(self) -> None:
+        if self._metrics is not None:
+            self._metrics.close()
         if self._controller_listener is not None:
             await self._controller_listener.close(0)
         if self._membership is not None:

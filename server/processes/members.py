@@ -64,6 +64,7 @@ def plan(
     controller = _controller(config, addresses, free_port)
     protocols = _protocols(config, controller)
     replication = _replication(config, count)
+    metrics = _metrics(config, addresses, controller, count, free_port)
     members = []
     for number, node_id in enumerate(range(first_id, first_id + count)):
         listeners = [str(listener) for listener in addresses[number]]
@@ -84,6 +85,8 @@ def plan(
             settings["broker.id"] = str(node_id)
         if protocols is not None:
             settings["listener.security.protocol.map"] = protocols
+        if metrics:
+            settings["moldau.metrics.listener"] = metrics[number]
         settings["log.dirs"] = ",".join(directories)
         settings["listeners"] = ",".join(listeners)
         advertised = _advertised(config, number)
@@ -161,6 +164,28 @@ def _addresses(config: BrokerConfig, count: int, free_port: FreePort) -> list[li
         for number in range(1, count)
     ]
     return [first, *others]
+
+
+def _metrics(
+    config: BrokerConfig,
+    addresses: Sequence[Sequence[Listener]],
+    controller: Listener,
+    count: int,
+    free_port: FreePort,
+) -> list[str]:
+    """The address of the metrics of each broker; empty if there are no metrics. The ports of the others follow that of
+    the first one."""
+    address = config.optional_str("moldau.metrics.listener")
+    host, _, port = (address or "").rpartition(":")
+    if not host or not port.isdigit():
+        return [address] * count if address else []  # each broker reports what is wrong
+    taken = {controller.port, *(listener.port for listeners in addresses for listener in listeners)}
+    first = int(port)
+    bare = host.removeprefix("[").removesuffix("]")
+    ports = [first or _take(free_port, taken, bare, 0)]
+    taken.update(ports)
+    ports += [_take(free_port, taken, bare, first + number if first else 0) for number in range(1, count)]
+    return [f"{host}:{each}" for each in ports]
 
 
 def _take(free_port: FreePort, taken: set[int], host: str, port: int) -> int:

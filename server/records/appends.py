@@ -150,7 +150,9 @@ class AppendQueues:
                 continue
             config = partition.log.config
             job = Prepare(records, config, self._now_ms(), directory=_spool_directory(partition))
-            limit = RECOMPRESSED_INLINE_BYTES if needs_recompression(records, config) else INLINE_BYTES
+            recompresses = needs_recompression(records, config)
+            partition.traffic.conversions += recompresses
+            limit = RECOMPRESSED_INLINE_BYTES if recompresses else INLINE_BYTES
             outcome = self._decoder.attempt_now(job, limit)
             if outcome is None:
                 queue.cancel = self._decoder.submit(job, partial(self._prepared, partition, queue, config))

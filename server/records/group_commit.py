@@ -26,7 +26,7 @@ import errno
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ...log.flushing import FlushPostponedError
 from ...protocol.errors import KafkaError
@@ -44,6 +44,13 @@ THREADS = 16
 # delay.
 _RETRY_SECONDS = 0.1
 _LONGEST_RETRY_SECONDS = 2.0
+
+
+class Durations(Protocol):
+    """A histogram; see `metrics.times`."""
+
+    def observe(self, now: float, seconds: float, /) -> None:
+        """Count a duration that ends now."""
 
 
 class GroupCommit:
@@ -70,6 +77,8 @@ class GroupCommit:
         self._flushed_without_thread: Log | None = None
         self._beginning = False
         self._idle: asyncio.Event | None = None
+        self.durations: Durations | None = None
+        """The durations of flushes, if they are measured."""
 
     def flush_soon(self, log: Log) -> None:
         """Make all records of the log durable soon, including those appended in this iteration of the event loop.
@@ -152,7 +161,7 @@ class GroupCommit:
             future.set_result(_run(flush))
         else:
             future = self._executor.run(partial(_run, flush))
-        future.add_done_callback(partial(self._ended, log, flush))
+        future.add_done_callback(partial(self._ended, log, flush, self._loop.time()))
 
     def _try_later(self, log: Log, reason: str) -> None:
         if log.offline is not None:
@@ -171,7 +180,10 @@ class GroupCommit:
         if log in self._postponed:
             self._postponed.pop(log)[1].cancel()
 
-    def _ended(self, log: Log, flush: Flush, future: asyncio.Future[Exception | None]) -> None:
+    def _ended(self, log: Log, flush: Flush, began: float, future: asyncio.Future[Exception | None]) -> None:
+        if self.durations is not None:
+            now = self._loop.time()
+            self.durations.observe(now, now - began)
         awaiting = self._running.pop(log)
         error = future.result()
         if not isinstance(error, FlushPostponedError):

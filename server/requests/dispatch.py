@@ -78,6 +78,14 @@ _LENGTH_SIZE = 4  # not included in the length
 _EMPTY_HEADER = bytes(_LENGTH_AND_CORRELATION.size)
 _API_VERSIONS = int(ApiKey.API_VERSIONS)
 
+
+class ErrorCounts(Protocol):
+    """The number of each error in the responses of a route; see `metrics.errors`."""
+
+    def add(self, response: Message, /) -> None:
+        """Count the errors in a response, also the absence of an error."""
+
+
 Handler = Callable[[Any, "RequestContext", Any], Any]
 """Receives the broker, the context and the request."""
 
@@ -98,17 +106,26 @@ class Route:
         "_flexible_response",
         "api",
         "decode",
+        "error_counts",
         "failed",
         "handle",
         "has_file_ranges",
         "header_version",
+        "repeated",
         "repeats",
+        "requests",
         "version",
     )
 
     def __init__(self, api: Api, version: int) -> None:
         self.api = api
         self.version = version
+        self.requests = 0
+        """The number of requests, without those that a fast path has served."""
+        self.repeated = 0
+        """The number of requests that a fast path has served, without an error."""
+        self.error_counts: ErrorCounts | None = None
+        """The errors in responses, if they are counted."""
         key = api.key
         module = import_module(f"...handlers.{api.module}", __name__)
         suffix = f"_{key.name.lower()}"
@@ -142,6 +159,8 @@ class Route:
     def encode_in_slices(self, correlation_id: int, response: Message) -> Sliced[list[Part]]:
         """Like `encode_response`, in slices."""
         encode = sliced_encoder(type(response), self.version)
+        if self.error_counts is not None:
+            self.error_counts.add(response)
         yield 0
         if self.has_file_ranges:
             ranges: list[Any] = []
@@ -182,7 +201,10 @@ class Route:
         try:
             if context.amendments is not None:
                 context.apply_amendments(response)
-            return self.encode_response(context.correlation_id, response)
+            parts = self.encode_response(context.correlation_id, response)
+            if self.error_counts is not None:
+                self.error_counts.add(response)
+            return parts
         except Exception:  # noqa: BLE001 - an internal error fails only its request
             response = self.fault_immediately(context)
         try:
@@ -230,6 +252,7 @@ class Dispatcher:
         """The quotas of clients, if there are any."""
         self._authorized: Callable[..., Sliced[Any]]  # if there is an authorizer
         self._waiting_apis: set[str] = set()  # those whose wait was logged
+        self._new_error_counts: Callable[[ApiKey], ErrorCounts] | None = None
 
     def serve(self, broker: Broker) -> None:
         """Set the broker. To be called before the first frame."""
@@ -257,6 +280,21 @@ class Dispatcher:
         self._slices = node.slices
         self._clock = node.slices.clock
 
+    def count_errors(self, new_error_counts: Callable[[ApiKey], ErrorCounts]) -> None:
+        """Count the errors in responses. To be called before the first frame."""
+        self._new_error_counts = new_error_counts
+
+    @property
+    def routes(self) -> list[Route]:
+        """The versions of APIs that were requested. Another thread may call this."""
+        return list(self._routes.values())
+
+    def _add_route(self, route_key: int, route: Route) -> Route:
+        if self._new_error_counts is not None:
+            route.error_counts = self._new_error_counts(route.api.key)
+        self._routes[route_key] = route
+        return route
+
     def route_of(self, key: int, version: int) -> Sliced[Route | None]:
         """The route of an API of the table, for a request inside another one; None if this version is not served."""
         route_key = key << 16 | version
@@ -264,7 +302,7 @@ class Dispatcher:
         if route is None:
             api = self._served(route_key)
             if api is not None:
-                route = self._routes[route_key] = yield from _new_route(api, route_key)
+                route = self._add_route(route_key, (yield from _new_route(api, route_key)))
         return route
 
     def call(self, context: RequestContext, route: Any, request: Any) -> Any:
@@ -292,6 +330,7 @@ class Dispatcher:
             parts = connection.fetch_fast_path.serve(route, correlation_id, frame)
             if parts is not None:
                 return parts
+        route.requests += 1
         try:
             client_id, offset = decode_client_id(frame, route.header_version)
             request, _ = route.decode(frame, offset)
@@ -409,7 +448,9 @@ class Dispatcher:
                 )
                 return
             if route is None:
-                route = self._routes[route_key] = yield from _new_route(self._apis[ApiKey(route_key >> 16)], route_key)
+                api = self._apis[ApiKey(route_key >> 16)]
+                route = self._add_route(route_key, (yield from _new_route(api, route_key)))
+            route.requests += 1
             client_id, offset = decode_client_id(frame, route.header_version)
             decode = sliced_decoder(request_class(route.api.key), route.version)
             (request, _), elements = yield from within(decode(frame, offset), route.api.max_elements)

@@ -159,6 +159,10 @@ class FetchFastPath:
             wanted.known_high_watermark = high_watermark
             wanted.known_log_start_offset = log_start_offset
         self._unused = 0
+        route.repeated += 1
+        traffic = partition.traffic
+        traffic.fetches += 1
+        traffic.bytes_out += records.length
         form = entry.form
         if route.version >= _LOWEST_FLEXIBLE_VERSION:
             length = varint(records.length + 1)

@@ -126,6 +126,8 @@ class LogCleaner:
         self._closed = False
         self.uncleanable: dict[TopicPartition, str] = {}
         """Partitions that are not compacted until the next startup, with the reason."""
+        self.last_pass_s = 0.0
+        """How long the last pass took, in seconds."""
         self._assign_workers()
 
     def update_settings(self, settings: CleanerSettings) -> None:
@@ -378,9 +380,11 @@ class LogCleaner:
                 raise LogChangedError("segments were truncated or deleted during compaction")
             self._swapped()
 
+        began = self._loop.time()
         try:
             result = await worker.compact(compaction.job, put_in_place)
             complete = compaction.end(result, self._now_ms())
+            self.last_pass_s = self._loop.time() - began
         except OSError as error:
             compaction.fail(error)
             raise

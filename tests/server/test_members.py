@@ -142,6 +142,15 @@ def test_the_ports_of_advertised_listeners_follow(files: MemoryFileSystem) -> No
     assert advertised == ["PLAINTEXT://example.com:19092", "PLAINTEXT://example.com:19093"]
 
 
+def test_each_broker_has_its_own_port_for_metrics(files: MemoryFileSystem) -> None:
+    members = members_of(files, "moldau.metrics.listener=127.0.0.1:9404", used=(9405,))
+    assert [member.settings["moldau.metrics.listener"] for member in members] == [
+        "127.0.0.1:9404",
+        f"127.0.0.1:{FREE + 1}",  # the controller has the first free one
+        "127.0.0.1:9406",
+    ]
+
+
 def test_a_configured_listener_of_the_controller_is_used(files: MemoryFileSystem) -> None:
     """As in the configuration file of a combined node of Apache Kafka."""
     settings = (
