@@ -5,7 +5,8 @@ configured and the other way round:
 
 - PEM: one private key, and the certificates in the order of the chain. Text around the blocks is ignored.
 - PKCS12: requires the package `cryptography` (``pip install "moldau[tls]"``). The password of the store decrypts it.
-- JKS is not supported; keytool converts it.
+- JKS: with the standard library alone (`jks`). The password of the key is that of the store if it is not set. The first
+  key is used.
 
 Certificates of a PKCS12 trust store are trusted whether or not they carry keytool's attribute.
 """
@@ -13,13 +14,15 @@ Certificates of a PKCS12 trust store are trusted whether or not they carry keyto
 from __future__ import annotations
 
 import re
+from base64 import encodebytes
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from . import jks
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
 
 _BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTALL)
-_JKS: Final = b"\xfe\xed\xfe\xed"
 _DER_SEQUENCE: Final = b"\x30"
 
 
@@ -43,6 +46,8 @@ def key_store(data: bytes, password: str | None, key_password: str | None) -> Ke
     """The key of a store's bytes. Raises `KeyStoreError`."""
     if data.startswith(_DER_SEQUENCE):
         return _key_of_pkcs12(data, password)
+    if data.startswith(jks.MAGIC):
+        return _key_of_jks(data, password, key_password)
     text = _pem_text(data)
     if password is not None:
         raise KeyStoreError("a store in PEM has no password of its own: remove ssl.keystore.password")
@@ -67,6 +72,8 @@ def trusted_certificates(data: bytes, password: str | None) -> str:
     """The certificates of a trust store's bytes, in PEM. Raises `KeyStoreError`."""
     if data.startswith(_DER_SEQUENCE):
         return _certificates_of_pkcs12(data, password)
+    if data.startswith(jks.MAGIC):
+        return _certificates_of_jks(data, password)
     text = _pem_text(data)
     if password is not None:
         raise KeyStoreError("a trust store in PEM has no password: remove ssl.truststore.password")
@@ -82,13 +89,8 @@ def pem_trusted_certificates(text: str) -> str:
 
 
 def _pem_text(data: bytes) -> str:
-    if data.startswith(_JKS):
-        raise KeyStoreError(
-            "it is in the format JKS, which is not supported; convert it with: keytool -importkeystore "
-            "-srckeystore OLD -destkeystore NEW.p12 -deststoretype PKCS12"
-        )
     if b"-----BEGIN " not in data:
-        raise KeyStoreError("it is neither PEM nor PKCS12")
+        raise KeyStoreError("it is neither PEM, PKCS12 nor JKS")
     return data.decode("latin-1")
 
 
@@ -120,6 +122,35 @@ def _certificates_of_pkcs12(data: bytes, password: str | None) -> str:
     if not certificates:
         raise KeyStoreError("it contains no certificate")
     return "".join(_pem_of(each.certificate.public_bytes) for each in certificates)
+
+
+def _key_of_jks(data: bytes, password: str | None, key_password: str | None) -> KeyStore:
+    if password is None:
+        raise KeyStoreError("the password is missing: set ssl.keystore.password")
+    try:
+        keys = jks.load(data, password).keys
+        if not keys or not keys[0].chain:
+            raise KeyStoreError("it contains no private key with a certificate")
+        key = keys[0].decrypted(password if key_password is None else key_password)
+    except jks.JksError as error:
+        raise KeyStoreError(str(error)) from None
+    return KeyStore(_pem("PRIVATE KEY", key), "".join(_pem("CERTIFICATE", each) for each in keys[0].chain), None)
+
+
+def _certificates_of_jks(data: bytes, password: str | None) -> str:
+    """Java also trusts the certificate of each key, without its chain."""
+    try:
+        store = jks.load(data, password)
+    except jks.JksError as error:
+        raise KeyStoreError(str(error)) from None
+    certificates = [*store.certificates, *(key.chain[0] for key in store.keys if key.chain)]
+    if not certificates:
+        raise KeyStoreError("it contains no certificate")
+    return "".join(_pem("CERTIFICATE", each) for each in certificates)
+
+
+def _pem(label: str, der: bytes) -> str:
+    return f"-----BEGIN {label}-----\n{encodebytes(der).decode()}-----END {label}-----\n"
 
 
 def _pem_of(public_bytes: object) -> str:

@@ -54,8 +54,8 @@ def test_a_trust_store_in_either_format() -> None:
 @pytest.mark.parametrize(
     ("data", "password", "problem"),
     [
-        (b"", None, "neither PEM nor PKCS12"),
-        (b"\xfe\xed\xfe\xed\0\0\0\2", "secret", "convert it with: keytool"),
+        (b"", None, "neither PEM, PKCS12 nor JKS"),
+        (b"\xfe\xed\xfe\xed\0\0\0\2", "secret", "no store in the format JKS"),
         (ISSUED.pkcs12("secret"), "wrong", "the password is wrong"),
         (ISSUED.pkcs12("secret")[:-40], "secret", "the file is damaged"),
         (ISSUED.pkcs12("secret"), None, r"set ssl\.keystore\.password"),
