@@ -108,10 +108,10 @@ class Measurement:
                 _delete_topics(self.server, self._topics)
 
 
-def create_topic(server: Server, name: str, *, partitions: int, config: Mapping[str, str]) -> None:
-    """Create a topic with one replica; returns when each partition has a leader."""
+def create_topic(server: Server, name: str, *, partitions: int, config: Mapping[str, str], replicas: int = 1) -> None:
+    """Create a topic; returns when each partition has a leader."""
     configs = [CreatableTopicConfig(name=key, value=value) for key, value in config.items()]
-    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=configs)
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas, configs=configs)
     with WireClient(server.bootstrap_servers, timeout_s=_ADMIN_SECONDS) as wire:
         request = CreateTopicsRequest(topics=[topic], timeout_ms=_ADMIN_SECONDS * 1000)
         (created,) = wire.call(request).topics

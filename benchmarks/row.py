@@ -95,7 +95,7 @@ class Bench(Protocol):
         """For rows with ``own_server``: a running server of the row's subject, on a new or a given data directory;
         stopped
         and removed after the measurement. ``config`` has Kafka's names, which both servers accept. ``brokers`` > 1:
-        processes of Moldau, which are one server here."""
+        processes that are one server here."""
 
     def program(self, name: str) -> list[str]:
         """The command of a program: ``load`` (from load.c; compiled once), a Java class of ``benchmarks/java`` (with

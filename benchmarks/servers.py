@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
+from ..testing.apache_cluster import ApacheCluster
 from ..testing.apache_kafka import ApacheKafka, free_ports, guard
 from . import processes
 from .ceiling import CeilingServer
@@ -246,6 +247,56 @@ class ApacheServer:
 
     def resident_bytes(self) -> int:
         return processes.resident_bytes(self.pid)
+
+
+class ApacheBrokers:
+    """Several brokers of Apache Kafka, one of which is the controller, with the CPU time and memory of them all."""
+
+    def __init__(self, brokers: int, directory: Path, *, config: Mapping[str, str]) -> None:
+        self._ids = range(1, brokers + 1)
+        self._cluster = ApacheCluster(
+            brokers, {**APACHE_CONFIG, **COMMON_CONFIG, **config}, jvm_options=APACHE_JVM_OPTIONS, parent=directory
+        )
+        self._is_running = False
+
+    @property
+    def subject(self) -> Subject:
+        return Subject.APACHE
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self._cluster.broker(1).bootstrap_servers
+
+    @property
+    def pid(self) -> int:
+        return self._cluster.broker(1).pid
+
+    @property
+    def data_dir(self) -> Path:
+        return self._cluster.broker(1).data_dir
+
+    def start(self) -> None:
+        if not self._is_running:
+            self._cluster.__enter__()
+            self._is_running = True
+
+    def stop(self) -> None:
+        if self._is_running:
+            self._is_running = False
+            self._cluster.close()
+
+    def kill(self) -> None:
+        for number in self._ids:
+            self._cluster.broker(number).kill()
+
+    def close(self) -> None:
+        self.stop()
+
+    def cpu_seconds(self) -> float:
+        return sum(processes.cpu_seconds(self._cluster.broker(number).pid) for number in self._ids)
+
+    def resident_bytes(self) -> int:
+        return sum(processes.resident_bytes(self._cluster.broker(number).pid) for number in self._ids)
 
 
 class GuardedCeilingServer(CeilingServer):

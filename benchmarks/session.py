@@ -19,6 +19,7 @@ from .servers import (
     APACHE_JVM_OPTIONS,
     COMMON_CONFIG,
     PAUSED_CONFIG,
+    ApacheBrokers,
     ApacheServer,
     GuardedCeilingServer,
     MeasuredServer,
@@ -261,6 +262,8 @@ class _Servers:
                 if brokers > 1:
                     return MoldauBrokers(brokers, directory, config={**merged, **self.moldau}, data_dir=data_dir)
                 return MoldauServer(directory, config={**merged, **self.moldau}, data_dir=data_dir)
+            case Subject.APACHE if brokers > 1:
+                return ApacheBrokers(brokers, directory, config=merged)
             case Subject.APACHE:
                 return ApacheServer(directory, config=merged, data_dir=data_dir)
             case Subject.CEILING:

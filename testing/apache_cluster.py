@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
@@ -23,10 +23,20 @@ class ApacheCluster:
     """Several brokers of Apache Kafka for the length of a ``with`` block. Broker 1 is also the controller.
 
     It calibrates what concerns several brokers, as `ApacheKafka` does for one. Its internal topics have one partition
-    per broker and one replica, as those of `Cluster`. ``config`` overrides settings of all brokers.
+    per broker and one replica, as those of `Cluster`. ``config`` overrides settings of all brokers, and
+    ``jvm_options`` replaces all options of their JVMs. ``parent``: see `ApacheKafka`.
     """
 
-    def __init__(self, brokers: int = 3, config: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        brokers: int = 3,
+        config: Mapping[str, str] | None = None,
+        *,
+        jvm_options: Sequence[str] | None = None,
+        parent: Path | None = None,
+    ) -> None:
+        self._jvm_options = jvm_options
+        self._parent = parent
         self._config = {
             "offsets.topic.num.partitions": str(brokers),
             "transaction.state.log.num.partitions": str(brokers),
@@ -48,7 +58,9 @@ class ApacheCluster:
 
     def __enter__(self) -> Self:
         try:
-            first = self._resources.enter_context(ApacheKafka(self._config, heap_mb=_HEAP_MB))
+            first = self._resources.enter_context(
+                ApacheKafka(self._config, heap_mb=_HEAP_MB, jvm_options=self._jvm_options, parent=self._parent)
+            )
             self._brokers[1] = first
             for node_id in range(2, self._count + 1):
                 self._brokers[node_id] = self._resources.enter_context(
@@ -58,6 +70,8 @@ class ApacheCluster:
                         roles="broker",
                         controllers=first.controllers,
                         heap_mb=_HEAP_MB,
+                        jvm_options=self._jvm_options,
+                        parent=self._parent,
                     )
                 )
             for broker in self._brokers.values():
