@@ -230,15 +230,16 @@ class ProduceFastPath:
         """
         taken = self.taken
         answers: list[bytes] = []
-        appends = self._broker.appends
-        now_ms = self._broker.now_ms()
-        times = self._broker.produce_times
+        broker = self._broker
+        appends = broker.appends
+        now_ms = broker.now_ms()
+        times = broker.produce_times
         began = 0.0
         if times is not None:
             times.skipped += 1
             if times.skipped >= SAMPLED:
                 times.skipped = 0
-                began = self._broker.turns.clock()
+                began = broker.turns.clock()
         served = 0
         while served < len(taken):
             entry = taken[served][0]
@@ -253,9 +254,10 @@ class ProduceFastPath:
             appended = partition.append_plain(batches, acks=entry.acks, now_ms=now_ms)
             if not appended:
                 break
-            ended = served + len(appended)
-            partition.traffic.produces += len(appended)
-            entry.route.repeated += len(appended)
+            count = len(appended)
+            ended = served + count
+            partition.traffic.produces += count
+            entry.route.repeated += count
             responses = [
                 entry.response(each[1], info) for each, info in zip(taken[served:ended], appended, strict=True)
             ]
@@ -273,8 +275,8 @@ class ProduceFastPath:
             taken.clear()
         else:
             del taken[:served]
-        if began and answers and times is not None:
-            now = self._broker.turns.clock()
+        if began and times is not None:
+            now = broker.turns.clock()
             times.observe(began, now, now)
         return answers[0] if len(answers) == 1 else b"".join(answers)
 
