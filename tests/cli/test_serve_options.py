@@ -19,7 +19,7 @@ EVERYTHING = [
     "--listen", "127.0.0.1:0", "--listen=INSIDE://h:1", "--data-dir", "/d", "--durable", "--config", "f",
     "--set", "a=b", "--set=c=d", "--allow-non-empty", "--ephemeral", "--print-config", "--exit-with-stdin",
     "--control", "127.0.0.1:1", "--brokers", "3", "--member-of", "1,2", "--unsynced",
-    "--fork-host", "--secure",
+    "--fork-host", "--secure", "--metrics", "127.0.0.1:2",
 ]  # fmt: skip
 
 
@@ -40,6 +40,7 @@ def test_options_are_parsed() -> None:
         "--unsynced": [],
         "--fork-host": [],
         "--secure": [],
+        "--metrics": ["127.0.0.1:2"],
     }
     assert serve.parse([]) == {}
 
@@ -72,6 +73,12 @@ def test_every_option_is_tested_above() -> None:
     parsed = serve.parse(EVERYTHING)
     assert parsed is not None
     assert parsed.keys() == {option.name for option in serve.OPTIONS}
+
+
+def test_metrics_becomes_the_listener_of_metrics() -> None:
+    config = serve.load_config({"--metrics": ["127.0.0.1:9404"]}, {})
+    assert config.optional_str("moldau.metrics.listener") == "127.0.0.1:9404"
+    assert config.origin("moldau.metrics.listener") == "--metrics"
 
 
 def test_defaults_are_the_local_machine_and_the_users_data() -> None:
