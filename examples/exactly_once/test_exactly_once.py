@@ -22,10 +22,10 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from moldau.compat_tests.transaction_wire import describe, producers, wait_for_coordinators
 from moldau.testing.full_run import first_of
+from moldau.testing.routed_wire import RoutedWire
 from moldau.testing.servers import Server
 from moldau.testing.topic_requests import create_topic
 from moldau.testing.waiting import wait_until
-from moldau.testing.wire import WireClient
 
 pytestmark = pytest.mark.slow
 
@@ -127,7 +127,7 @@ class Pipe:
 
     def has_open_records(self, instance: str) -> bool:
         """Whether the instance has a transaction with records in the target."""
-        with WireClient(self._address) as wire:
+        with RoutedWire(self._address) as wire:
             transaction = describe(wire, f"{self._name}-{instance}")
             if transaction.transaction_state != "Ongoing":
                 return False
