@@ -22,6 +22,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import zip_longest
 from types import TracebackType
 from typing import IO, Any, NamedTuple, Self
 
@@ -315,6 +316,20 @@ class Group:
         )
         member = self.members[name] = Member(self, name, self.kind, options)
         return member
+
+    def start_all(self, names: Iterable[str], instance_ids: Iterable[str] = ()) -> list[Member]:
+        """Start the first members of the group.
+
+        librdkafka may repeat its first heartbeat of a consumer group after the response has assigned partitions. The
+        repetition reports that it owns none, so another member receives some before it has revoked them. This is only
+        possible while others join: the first member is alone until it owns all partitions.
+        """
+        started: list[Member] = []
+        for name, instance_id in zip_longest(names, instance_ids):
+            started.append(self.start(name, instance_id=instance_id))
+            if len(started) == 1 and self.kind.protocol == "consumer":
+                self.wait_stable(*started)
+        return started
 
     def produce(self, count: int) -> None:
         """Write ``count`` more records to each partition; all are acknowledged."""

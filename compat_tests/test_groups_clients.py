@@ -51,12 +51,7 @@ def new_group(kind: Kind, restartable_group_server: Server, topic_name: Callable
 def test_members_join_leave_and_crash(kind: Kind, new_group: NewGroup) -> None:
     group = new_group(SHORT_SESSION_MS)
     group.produce(50)
-    members = [group.start("member-0")]
-    if kind.protocol == "consumer":
-        # librdkafka may repeat its first heartbeat after the response has assigned partitions. The repetition reports
-        # that it owns none, so a member that joins at this moment receives some before it has revoked them.
-        group.wait_stable(*members)
-    members += [group.start(f"member-{number}") for number in range(1, 4 if kind.is_lightweight else 2)]
+    members = group.start_all(f"member-{number}" for number in range(4 if kind.is_lightweight else 2))
     group.wait_stable(*members)
     group.wait_consumed()
 
@@ -86,7 +81,7 @@ def test_a_static_member_returns_without_a_rebalance(kind: Kind, new_group: NewG
     group = new_group(LONG_SESSION_MS)
     group.produce(20)
     # Not the first member, the leader of a classic group: some clients request a rebalance when the leader returns.
-    others = [group.start(f"other-{number}", instance_id=f"instance-{number + 1}") for number in range(2)]
+    others = group.start_all([f"other-{number}" for number in range(2)], ["instance-1", "instance-2"])
     group.wait_stable(*others)
     static = group.start("static", instance_id="instance-0")
     group.wait_stable(static, *others)
@@ -114,7 +109,7 @@ def test_the_server_is_killed_and_restarted(kind: Kind, new_group: NewGroup, res
     group = new_group(LONG_SESSION_MS if kind.survives_server else SHORT_SESSION_MS)
     group.produce(50)
     names = [f"member-{number}" for number in range(3 if kind.is_lightweight else 2)]
-    members = [group.start(name) for name in names]
+    members = group.start_all(names)
     group.wait_stable(*members)
     group.wait_consumed()
     before = dict(group.ends)
@@ -125,13 +120,13 @@ def test_the_server_is_killed_and_restarted(kind: Kind, new_group: NewGroup, res
         for member in members:
             member.wait_end()
     restartable_group_server.start()
-    wait_for_coordinator(restartable_group_server.bootstrap_servers)
+    wait_for_coordinator(restartable_group_server.bootstrap_servers, group.group_id)
     with RoutedWire(restartable_group_server.bootstrap_servers) as wire:
         kept = committed(wire, group.group_id, group.topic, group.ends)
     assert all(kept[partition] >= offset for partition, offset in before.items()), kept
 
     if not kind.survives_server:
-        members = [group.start(name) for name in names]
+        members = group.start_all(names)
         group.wait_stable(*members)
     group.wait_consumed()
     group.produce(50)

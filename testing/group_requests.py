@@ -375,7 +375,7 @@ def settle(*members: ConsumerMember) -> None:
 
 
 def wait_for_coordinator(bootstrap_servers: str, group_id: str = "any") -> None:
-    """Return when the group's coordinator is available.
+    """Return when the coordinator of this group is available, whether or not the group exists.
 
     The first FindCoordinator makes Kafka create `__consumer_offsets`, and the coordinator then loads it.
     """
@@ -383,7 +383,9 @@ def wait_for_coordinator(bootstrap_servers: str, group_id: str = "any") -> None:
 
         def answers() -> bool:
             (found,) = wire.call(FindCoordinatorRequest(coordinator_keys=[group_id]), 4).coordinators
-            return found.error_code == 0 and code(describe_group(wire, group_id).error_code) == "GROUP_ID_NOT_FOUND"
+            if found.error_code:
+                return False
+            return code(describe_group(wire, group_id).error_code) in ("NONE", "GROUP_ID_NOT_FOUND")
 
         # FindCoordinator may succeed before another broker has loaded the group, and fail again meanwhile.
         wait_until(answers, f"the coordinator of {group_id}", retry=KafkaError)
