@@ -133,6 +133,28 @@ def check_before_forwarding(
     return errors
 
 
+def configs_after(
+    image: MetadataImage,
+    request: legacy.AlterConfigsRequest | incremental.IncrementalAlterConfigsRequest,
+    resource: ConfigResource,
+) -> Steps[tuple[frozenset[str], dict[str, str]] | None]:
+    """The names that a request changes of a resource, and all its configs afterwards.
+
+    None if the request does not change the resource, or if its form is refused.
+    """
+    resources, wanted = yield from _parse(image, request)
+    found = [operations for each, operations in resources if each == resource]
+    if len(found) != 1:
+        return None
+    try:
+        _check_form(resource, found[0])
+        changes = wanted(resource, found[0])
+    except KafkaError:
+        return None  # the same error is the response to the request
+    state = {**image.config(*resource), **changes}
+    return frozenset(changes), {name: value for name, value in state.items() if value is not None}
+
+
 _Resources = list[tuple[ConfigResource, list[_Operation]]]
 _Wanted = Callable[[ConfigResource, list[_Operation]], dict[str, str | None]]
 

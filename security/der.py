@@ -1,4 +1,4 @@
-"""The elements of DER that a certificate's subject consists of (X.690).
+"""The elements of DER that a certificate's subject and its alternative names consist of (X.690).
 
 An element is ``tag, length, contents``. Only tags of one byte and definite lengths occur in certificates. OpenSSL has
 already parsed the bytes, so any irregularity is an error.
@@ -10,10 +10,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 INTEGER = 0x02
+OCTET_STRING = 0x04
 OBJECT_IDENTIFIER = 0x06
 SEQUENCE = 0x30
 SET = 0x31
 EXPLICIT_0 = 0xA0
+EXPLICIT_3 = 0xA3
+
+_SUBJECT_ALTERNATIVE_NAME = "2.5.29.17"
 
 
 class DerError(ValueError):
@@ -62,15 +66,35 @@ def object_identifier(contents: bytes) -> str:
 
 def subject_of(certificate: bytes) -> bytes:
     """The contents of the subject's Name in a certificate (RFC 5280, section 4.1): a SEQUENCE of SETs."""
+    fields = _fields_of(certificate)
+    if len(fields) < 5 or fields[4].tag != SEQUENCE:  # serial number, algorithm, issuer, validity, subject
+        raise DerError("expected a subject")
+    return fields[4].contents
+
+
+def alternative_names_of(certificate: bytes) -> frozenset[bytes]:
+    """The subject's alternative names in a certificate, each as an encoded GeneralName (RFC 5280, section 4.2.1.6)."""
+    for field in _fields_of(certificate)[6:]:  # after the public key: unique identifiers and the extensions
+        if field.tag != EXPLICIT_3:
+            continue
+        for extension in elements(only(field.contents, SEQUENCE)):
+            parts = list(elements(extension.contents))
+            if len(parts) < 2 or parts[0].tag != OBJECT_IDENTIFIER or parts[-1].tag != OCTET_STRING:
+                raise DerError("an extension is not a type and a value")
+            if object_identifier(parts[0].contents) == _SUBJECT_ALTERNATIVE_NAME:
+                return frozenset(name.encoded for name in elements(only(parts[-1].contents, SEQUENCE)))
+    return frozenset()
+
+
+def _fields_of(certificate: bytes) -> list[Element]:
+    """The fields of a certificate without its version."""
     parts = list(elements(only(certificate, SEQUENCE)))
     if not parts or parts[0].tag != SEQUENCE:
         raise DerError("expected a certificate")
     fields = list(elements(parts[0].contents))
     if fields and fields[0].tag == EXPLICIT_0:  # the version; absent in version 1
         del fields[0]
-    if len(fields) < 5 or fields[4].tag != SEQUENCE:  # serial number, algorithm, issuer, validity, subject
-        raise DerError("expected a subject")
-    return fields[4].contents
+    return fields
 
 
 def _element_at(data: bytes, start: int) -> Element:

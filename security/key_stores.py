@@ -14,7 +14,7 @@ Certificates of a PKCS12 trust store are trusted whether or not they carry keyto
 from __future__ import annotations
 
 import re
-from base64 import encodebytes
+from base64 import b64decode, encodebytes
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from . import jks
@@ -37,6 +37,8 @@ class KeyStore(NamedTuple):
     chain: str
     password: str | None
     """Decrypts the key; None if it is not encrypted."""
+    entries: int = 1
+    """The keys, and the certificates without a key, of the store that it is from."""
 
     def __repr__(self) -> str:
         return "KeyStore([hidden])"
@@ -66,6 +68,12 @@ def pem_key_store(key: str, chain: str, key_password: str | None) -> KeyStore:
     if encrypted and key_password is None:
         raise KeyStoreError("the private key is encrypted: set ssl.key.password")
     return KeyStore(keys[0], "\n".join(certificates), key_password if encrypted else None)
+
+
+def leaf_of(store: KeyStore) -> bytes:
+    """The certificate of the key, which is the first one of its chain, in DER."""
+    lines = _certificates(store.chain)[0].splitlines()
+    return b64decode("".join(lines[1:-1]))
 
 
 def trusted_certificates(data: bytes, password: str | None) -> str:
@@ -128,13 +136,15 @@ def _key_of_jks(data: bytes, password: str | None, key_password: str | None) -> 
     if password is None:
         raise KeyStoreError("the password is missing: set ssl.keystore.password")
     try:
-        keys = jks.load(data, password).keys
+        store = jks.load(data, password)
+        keys = store.keys
         if not keys or not keys[0].chain:
             raise KeyStoreError("it contains no private key with a certificate")
         key = keys[0].decrypted(password if key_password is None else key_password)
     except jks.JksError as error:
         raise KeyStoreError(str(error)) from None
-    return KeyStore(_pem("PRIVATE KEY", key), "".join(_pem("CERTIFICATE", each) for each in keys[0].chain), None)
+    chain = "".join(_pem("CERTIFICATE", each) for each in keys[0].chain)
+    return KeyStore(_pem("PRIVATE KEY", key), chain, None, len(keys) + len(store.certificates))
 
 
 def _certificates_of_jks(data: bytes, password: str | None) -> str:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from .concurrency.background import Background
     from .concurrency.slices import Sliced
     from .concurrency.timers import TimerWheel
-    from .context import MutationQuotas, RequestTimes
+    from .context import DynamicListeners, MutationQuotas, RequestTimes
     from .coordination.groups import GroupCoordinators
     from .coordination.peers import Peers
     from .coordination.transactions import TransactionCoordinators
@@ -151,6 +151,8 @@ class Broker:
         """The durations of produce requests, if they are measured."""
         self.on_config_changed: Callable[[BrokerConfig], None] = lambda config: None
         """Called after a change of the dynamic settings."""
+        self.listener_reload: DynamicListeners | None = None
+        """Checks and applies dynamic settings of listeners with TLS or SASL, if there are any."""
         self._links = links
         self._peers: Peers | None = None
         self._replication: Replication | None = None

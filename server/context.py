@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -13,6 +13,9 @@ from ..protocol.errors import KafkaError
 from .controller_client import Origin
 
 if TYPE_CHECKING:
+    import asyncio
+
+    from ..config.broker_config import BrokerConfig
     from ..protocol.schema import Message
     from .apis import Api
     from .concurrency.slices import Sliced, Slices
@@ -55,6 +58,19 @@ class MutationQuotas(Protocol):
 
     def limit_mutations(self, context: Any, request: Any) -> None:
         """Refuse the topics for which the client has no quota left. Called after the authorization."""
+
+
+class DynamicListeners(Protocol):
+    """Listeners whose settings can change; see `nodes.listener_reload`."""
+
+    def concerns(self, names: Iterable[str], /) -> bool:
+        """Whether a change of settings with these names is to be checked."""
+
+    def check(self, config: BrokerConfig, /) -> asyncio.Future[str | None]:
+        """Why these settings cannot be used, or None."""
+
+    def reload(self, config: BrokerConfig, /) -> asyncio.Future[None]:
+        """Use these settings."""
 
 
 class RequestTimes(Protocol):

@@ -21,7 +21,8 @@ from ...protocol.messages.incremental_alter_configs import (
 
 if TYPE_CHECKING:
     from ...metadata.context import ControllerContext
-    from ...metadata.image import MetadataImage
+    from ...metadata.image import ConfigResource, MetadataImage
+    from ...metadata.outcome import ApiError
     from ...protocol.schema import Request
     from ..concurrency.slices import Sliced
 
@@ -33,9 +34,17 @@ def forward_checked(
     context: ControllerContext,
     request: ConfigsRequest,
     forward: Callable[[Request], Sliced[Any]],
+    refused: tuple[ConfigResource, ApiError] | None = None,
 ) -> Sliced[Any]:
-    """The response to a request, whose valid resources are forwarded by `forward`."""
+    """The response to a request, whose valid resources are forwarded by `forward`. ``refused``: one that is not valid
+    for another reason."""
     errors = yield from check_before_forwarding(image, request, context)
+    if refused is not None:
+        changed: list[Any] = list(request.resources)
+        for index, each in enumerate(changed):
+            if not errors[index].code and (each.resource_type, each.resource_name) == refused[0]:
+                errors[index] = refused[1]
+            yield 0
     if not any(error.code for error in errors):
         return (yield from forward(request))
     resources: list[Any] = list(request.resources)

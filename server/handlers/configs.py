@@ -14,14 +14,16 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ...metadata.alter_configs import unsupported_resource
+from ...metadata.alter_configs import configs_after, unsupported_resource
 from ...metadata.image import (
     BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,
     CLIENT_METRICS_RESOURCE,
     GROUP_RESOURCE,
     TOPIC_RESOURCE,
+    ConfigResource,
 )
+from ...metadata.outcome import ApiError
 from ...metadata.topic_names import validate_topic_name
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
@@ -39,16 +41,20 @@ from ...protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from ...protocol.messages.list_config_resources import ConfigResource as ListedResource
 from ...protocol.messages.list_config_resources import (
-    ConfigResource,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
 from ...protocol.steps import each
 from ..cluster.forwarded_configs import forward_checked
+from ..concurrency.slices import SlicedFuture
 from . import config_entries
 
 if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
     from ...config.broker_config import BrokerConfig
     from ...protocol.schema import Request
     from ..broker import Broker
@@ -56,6 +62,7 @@ if TYPE_CHECKING:
     from ..concurrency.slices import Sliced
     from ..context import RequestContext
 
+T = TypeVar("T")
 R = TypeVar("R", DescribeConfigsResult, AlterResult, IncrementalAlterResult)
 
 _KEYS_PER_STEP = 512
@@ -184,10 +191,45 @@ def _altered(broker: Broker, context: RequestContext, request: ConfigsRequest) -
     def forward(valid: Request) -> Sliced[Any]:
         return broker.controller.request(valid, context.api_version, context.origin())
 
+    refused: tuple[ConfigResource, ApiError] | None = None
+    if broker.has_own_configs and broker.listener_reload is not None:
+        reload = broker.listener_reload
+        own_broker = ConfigResource(BROKER_RESOURCE, str(broker.node_id))
+        after = yield from configs_after(broker.metadata.image, request, own_broker)
+        if after is not None and reload.concerns(after[0]):
+            wanted = broker.config.with_dynamic(
+                default=broker.metadata.image.config(BROKER_RESOURCE, ""), broker_specific=after[1]
+            )
+            problem = yield from _outcome(broker, reload.check(wanted))
+            if problem is None:
+                response = yield from _forwarded(broker, request, forward, None)
+                yield from _outcome(broker, reload.reload(broker.metadata.broker_config))
+                return response
+            refused = own_broker, ApiError(ErrorCode.INVALID_REQUEST, problem)
+    return (yield from _forwarded(broker, request, forward, refused))
+
+
+def _outcome(broker: Broker, job: asyncio.Future[T]) -> Sliced[T]:
+    """Wait for a job in a thread."""
+    later: SlicedFuture[T] = SlicedFuture(broker.slices)
+    job.add_done_callback(later.end_like)
+    return (yield from later.result())
+
+
+def _forwarded(
+    broker: Broker,
+    request: ConfigsRequest,
+    forward: Callable[[Request], Sliced[Any]],
+    refused: tuple[ConfigResource, ApiError] | None,
+) -> Sliced[Any]:
+    """The response of the controller, and the errors of resources that are not forwarded."""
+    image, context = broker.metadata.image, broker.metadata.context
+    if refused is not None:
+        return (yield from forward_checked(image, context, request, forward, refused))
     own = ("", str(broker.node_id))
     for resource in request.resources if broker.has_own_configs else ():
         if resource.resource_type == BROKER_RESOURCE and resource.resource_name not in own:
-            return (yield from forward_checked(broker.metadata.image, broker.metadata.context, request, forward))
+            return (yield from forward_checked(image, context, request, forward))
         yield 0
     return (yield from forward(request))
 
@@ -238,7 +280,7 @@ def handle_list_config_resources(
     response = ListConfigResourcesResponse()
     for resource_type, name in names:
         yield 1
-        response.config_resources.append(ConfigResource(resource_name=name, resource_type=resource_type))
+        response.config_resources.append(ListedResource(resource_name=name, resource_type=resource_type))
     return response
 
 

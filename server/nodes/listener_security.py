@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from base64 import b64encode
 from functools import partial
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from ...config.broker import setting as setting_of
 from ...config.definition import ConfigError
@@ -24,13 +24,15 @@ from ...security.key_stores import (
     trusted_certificates,
 )
 from ...security.oauthbearer import MECHANISM as OAUTHBEARER
+from ...security.plain import MECHANISM as PLAIN
 from ...security.plain import PlainExchange, users_of
 from ...security.principal_mapping import PrincipalMapping, RuleError
 from ...security.scram import MECHANISMS, Credential, ScramExchange, ScramMechanism, TokenLogin
 from ..network.listeners import PLAINTEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import ssl
+    from collections.abc import Callable, Mapping
 
     from ...config.broker_config import BrokerConfig, Listener, ListenerConfig
     from ...metadata.image import MetadataImage
@@ -42,11 +44,12 @@ if TYPE_CHECKING:
     from ..network.listeners import Security
     from ..network.tls import TlsSecurity
     from ..requests.sasl import SaslSecurity
+    from .listener_reload import ListenerReload
 
 logger = logging.getLogger(__name__)
 
 _MODULES: Final = {
-    "PLAIN": PLAIN_MODULE,
+    PLAIN: PLAIN_MODULE,
     **dict.fromkeys(MECHANISMS, SCRAM_MODULE),
     OAUTHBEARER: OAUTHBEARER_MODULE,
 }
@@ -57,23 +60,29 @@ _NONCE_BYTES: Final = 24
 _VERIFICATIONS: Final = 4
 
 
-def security_of(config: BrokerConfig, listener: Listener, users: Users, timers: Callable[[], TimerWheel]) -> Security:
+def security_of(
+    config: BrokerConfig,
+    listener: Listener,
+    users: Users,
+    timers: Callable[[], TimerWheel],
+    reload: ListenerReload,
+) -> Security:
     """The security of a listener. ``users`` has the SCRAM credentials. Raises ConfigError."""
     settings = config.for_listener(listener.name)
     if settings.str("principal.builder.class") != _PRINCIPAL_BUILDER:
         _fail(settings, "principal.builder.class", "Java classes are not loaded, so principals would be different ones")
     if listener.security_protocol == "SSL":
-        return tls_security(settings, identifies=True)
+        return _tls_security(settings, reload, identifies=True)
     if listener.security_protocol == "PLAINTEXT":
         return PLAINTEXT
     encrypted = listener.security_protocol == "SASL_SSL"
-    inner: Security = tls_security(settings, identifies=False) if encrypted else PLAINTEXT
-    if not encrypted and "PLAIN" in _mechanism_names(settings) and listener.host not in _LOOPBACK:
+    inner: Security = _tls_security(settings, reload, identifies=False) if encrypted else PLAINTEXT
+    if not encrypted and PLAIN in _mechanism_names(settings) and listener.host not in _LOOPBACK:
         logger.warning(
             "The listener %s accepts passwords (PLAIN) without encryption beyond this machine; use SASL_SSL or SCRAM",
             listener.name,
         )
-    return _sasl_security(settings, inner, users, timers)
+    return _sasl_security(settings, inner, users, timers, reload)
 
 
 class Users:
@@ -134,25 +143,48 @@ class Users:
         return TokenLogin(owner, expires_ms, self._tokens.of(token_id, mechanism))
 
 
+class PlainUsers:
+    """The users of PLAIN on one listener."""
+
+    def __init__(self, passwords: Mapping[str, str]) -> None:
+        self.passwords = passwords
+        """By user. Replaced while the server runs."""
+
+    def new_exchange(self) -> PlainExchange:
+        """Begin an authentication."""
+        return PlainExchange(self.passwords)
+
+
+def passwords_of_plain(settings: ListenerConfig) -> Mapping[str, str]:
+    """The users of PLAIN in the settings of a listener. Raises ConfigError."""
+    return users_of(_jaas(settings, PLAIN).options)
+
+
 def _sasl_security(
-    settings: ListenerConfig, inner: Security, users: Users, timers: Callable[[], TimerWheel]
+    settings: ListenerConfig,
+    inner: Security,
+    users: Users,
+    timers: Callable[[], TimerWheel],
+    reload: ListenerReload,
 ) -> SaslSecurity:
     from ..requests.sasl import Mechanism, SaslSecurity
 
     mechanisms = {}
     for name in _mechanism_names(settings):
-        entry = _jaas(settings, name)
         new_exchange: Callable[[], SaslExchange]
         if name == OAUTHBEARER:
             from .oauthbearer_security import exchanges_of  # few servers use it
 
-            new_exchange = exchanges_of(settings, entry, users.now_ms, lambda: timers().now_ms())
+            new_exchange = exchanges_of(settings, _jaas(settings, name), users.now_ms, lambda: timers().now_ms())
         elif name in MECHANISMS:
+            _jaas(settings, name)  # it must be there, although it has no options
             _check_handler(settings, name)
             new_exchange = partial(users.new_exchange, MECHANISMS[name])
         else:
+            plain = PlainUsers(passwords_of_plain(settings))
             _check_handler(settings, name)
-            new_exchange = partial(PlainExchange, users_of(entry.options))
+            reload.add_plain(settings.listener_name, plain)
+            new_exchange = plain.new_exchange
         executor = users.verifications if name == OAUTHBEARER else users.computations
         mechanisms[name] = Mechanism(new_exchange, _max_session_ms(settings, name), executor.run)
     return SaslSecurity(
@@ -210,10 +242,29 @@ def _max_session_ms(settings: ListenerConfig, mechanism: str) -> int:
     return value
 
 
-def tls_security(settings: ListenerConfig, *, identifies: bool) -> TlsSecurity:
-    """TLS with the settings of a listener. ``identifies``: certificates of clients determine their principals."""
-    from ..network.tls import TlsError, TlsSecurity, server_context
+class TlsSettings(NamedTuple):
+    """What a context of TLS is made from, with the contents of the files."""
 
+    store: KeyStore
+    trusted: str | None
+    """Certificates in PEM."""
+    client_auth: str
+    versions: tuple[str, ...]
+    ciphers: str | None
+
+
+def _tls_security(settings: ListenerConfig, reload: ListenerReload, *, identifies: bool) -> TlsSecurity:
+    """TLS with the settings of a listener. ``identifies``: certificates of clients determine their principals."""
+    from ..network.tls import TlsSecurity
+
+    tls = tls_settings(settings, identifies=identifies)
+    security = TlsSecurity(tls_context(settings, tls), _mapping(settings) if identifies else None)
+    reload.add_tls(settings.listener_name, security, tls, identifies=identifies)
+    return security
+
+
+def tls_settings(settings: ListenerConfig, *, identifies: bool) -> TlsSettings:
+    """Read the settings of TLS of a listener, and the files that they name. Raises ConfigError."""
     client_auth = settings.str("ssl.client.auth")
     if not identifies and not settings.is_own("ssl.client.auth"):
         client_auth = "none"  # the general setting is for listeners without SASL, as in Apache Kafka
@@ -226,12 +277,19 @@ def tls_security(settings: ListenerConfig, *, identifies: bool) -> TlsSecurity:
             "ssl.truststore.certificates must be set",
         )
     versions, ciphers = _versions_and_ciphers(settings)
-    store = key_store_of(settings)
+    return TlsSettings(key_store_of(settings), trusted, client_auth, versions, ciphers)
+
+
+def tls_context(settings: ListenerConfig, tls: TlsSettings) -> ssl.SSLContext:
+    """The context of a listener. Raises ConfigError."""
+    from ..network.tls import TlsError, server_context
+
     try:
-        context = server_context(store, trusted=trusted, client_auth=client_auth, versions=versions, ciphers=ciphers)
+        return server_context(
+            tls.store, trusted=tls.trusted, client_auth=tls.client_auth, versions=tls.versions, ciphers=tls.ciphers
+        )
     except TlsError as error:
         raise ConfigError(f"TLS of the listener {settings.listener_name}: {error}") from None
-    return TlsSecurity(context, _mapping(settings) if identifies else None)
 
 
 def _mapping(settings: ListenerConfig) -> PrincipalMapping:

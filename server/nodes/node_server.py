@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ..network.listeners import Listener as BoundListener
     from ..network.listeners import Security
     from ..upkeep.token_expiry import TokenExpiry
+    from .listener_reload import ListenerReload
     from .listener_security import Users
 
     class _Abandoned(Protocol):
@@ -80,6 +81,7 @@ class NodeServer:
         self._background: Background | None = None
         self._network: Network | None = None
         self._users: Users | None = None
+        self._reload: ListenerReload | None = None
         self._token_expiry: TokenExpiry | None = None
 
     @property
@@ -145,13 +147,16 @@ class NodeServer:
         """The security of a listener of this node. Raises StartError."""
         if listener.security_protocol == "PLAINTEXT":
             return PLAINTEXT
-        from .listener_security import Users, security_of  # a server without security does not need it
+        from .listener_reload import ListenerReload  # a server without security does not need these
+        from .listener_security import Users, security_of
 
         assert self._background is not None
         if self._users is None:
             self._users = Users(self.config, self._clock, self._rng.randbytes, self._background.executor)
+        if self._reload is None:
+            self._reload = ListenerReload(self._background.executor(1))
         try:
-            return security_of(self.config, listener, self._users, lambda: self.network.timers)
+            return security_of(self.config, listener, self._users, lambda: self.network.timers, self._reload)
         except ConfigError as error:
             raise StartError(error.message) from None
 

@@ -117,7 +117,10 @@ class Server(NodeServer):
         if self.broker.authorizer is not None:
             self.broker.authorizer.on_changed = network.forget_fast_paths
         _watch_quotas(self.broker, dispatcher, network)
-        self.broker.on_config_changed = partial(limit_connections, network)
+        self.broker.on_config_changed = self._config_changed
+        if self._reload is not None:
+            await self._reload.load(self.broker.config)
+            self.broker.listener_reload = self._reload
         if self._users is not None:
             metadata = self.broker.metadata
             self._users.image = lambda: metadata.image
@@ -131,6 +134,11 @@ class Server(NodeServer):
             await self._abort_startup(self._storage)
             raise
         LoadAhead(self._timers, modules_of_requests()).start()
+
+    def _config_changed(self, config: BrokerConfig) -> None:
+        limit_connections(self.network, config)
+        if self._reload is not None:
+            self._reload.reload(config)
 
     @property
     def membership_lost(self) -> asyncio.Future[str] | None:

@@ -1,0 +1,174 @@
+"""Dynamic settings of listeners: new key stores, trust stores and users of PLAIN without a restart (KIP-226).
+
+A change is checked before it is forwarded to the controller: the files are read, and a new context is built. A change
+that cannot be used is INVALID_REQUEST, and nothing changes. When the change is committed, the files are read again, and
+the new context is installed. Connections that exist keep theirs.
+
+A new key store has as many entries as the old one, and a certificate for the same name and at least the same
+alternative names, so that a wrong file does not disconnect clients. ``ssl.allow.dn.changes`` and
+``ssl.allow.san.changes`` permit other names. A trust store cannot be added, because it would change who may connect.
+
+The file of an unchanged path is read at each change of a setting of this broker.
+
+Everything runs in one thread, one job after the other, so the latest settings win.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ...config.broker import base_name
+from ...config.definition import ConfigError
+from ...security.der import DerError, alternative_names_of
+from ...security.distinguished_names import subject_name
+from ...security.key_stores import leaf_of
+from .listener_security import passwords_of_plain, tls_context, tls_settings
+
+if TYPE_CHECKING:
+    import asyncio
+    import ssl
+
+    from ...config.broker_config import BrokerConfig, ListenerConfig
+    from ..concurrency.background import JobExecutor
+    from ..network.tls import TlsSecurity
+    from .listener_security import PlainUsers, TlsSettings
+
+logger = logging.getLogger(__name__)
+
+
+class ListenerReload:
+    """The listeners of one node whose settings can change."""
+
+    def __init__(self, executor: JobExecutor) -> None:
+        """``executor`` runs one job at a time."""
+        self._executor = executor
+        self._listeners: list[_TlsListener | _PlainListener] = []
+
+    def add_tls(self, listener: str, security: TlsSecurity, settings: TlsSettings, *, identifies: bool) -> None:
+        """A listener with TLS, which has these settings."""
+        self._listeners.append(_TlsListener(listener, security, settings, identifies=identifies))
+
+    def add_plain(self, listener: str, users: PlainUsers) -> None:
+        """A listener with PLAIN, which has these users."""
+        self._listeners.append(_PlainListener(listener, users))
+
+    def concerns(self, names: Iterable[str]) -> bool:
+        """Whether a change of settings with these names is to be checked."""
+        return bool(self._listeners) and any(
+            name.startswith("listener.name.") and base_name(name).startswith(("ssl.", "sasl.jaas.config"))
+            for name in names
+        )
+
+    def check(self, config: BrokerConfig) -> asyncio.Future[str | None]:
+        """Why these settings cannot be used, or None."""
+        return self._executor.run(partial(self._problem, config))
+
+    def reload(self, config: BrokerConfig) -> asyncio.Future[None]:
+        """Use these settings. If a listener cannot use them, it is logged, and the listener keeps its old ones."""
+        return self._executor.run(partial(self._install, config, checked=True))
+
+    def load(self, config: BrokerConfig) -> asyncio.Future[None]:
+        """The same at startup, where the names in certificates may differ from those of the static settings."""
+        return self._executor.run(partial(self._install, config, checked=False))
+
+    def _problem(self, config: BrokerConfig) -> str | None:
+        for each in self._listeners:
+            try:
+                each.prepare(config.for_listener(each.listener), checked=True)
+            except ConfigError as error:
+                return error.message
+        return None
+
+    def _install(self, config: BrokerConfig, *, checked: bool) -> None:
+        for each in self._listeners:
+            try:
+                install = each.prepare(config.for_listener(each.listener), checked=checked)
+            except ConfigError as error:
+                logger.error("The listener %s keeps its previous settings: %s", each.listener, error.message)
+                continue
+            if install is not None:
+                install()
+                logger.info("The listener %s has new %s", each.listener, each.subject)
+
+
+class _TlsListener:
+    """The context of a listener."""
+
+    subject = "certificates"
+
+    def __init__(self, listener: str, security: TlsSecurity, settings: TlsSettings, *, identifies: bool) -> None:
+        self.listener = listener
+        self._security = security
+        self._settings = settings
+        self._identifies = identifies
+
+    def prepare(self, settings: ListenerConfig, *, checked: bool) -> Callable[[], None] | None:
+        """What makes new settings effective; None if nothing has changed. Raises ConfigError."""
+        new = tls_settings(settings, identifies=self._identifies)
+        if new == self._settings:
+            return None
+        if checked:
+            _check_replacement(settings, self._settings, new)
+        return partial(self._install, new, tls_context(settings, new))
+
+    def _install(self, settings: TlsSettings, context: ssl.SSLContext) -> None:
+        self._security.context = context
+        self._settings = settings
+
+
+class _PlainListener:
+    """The users of PLAIN on a listener."""
+
+    subject = "users of PLAIN"
+
+    def __init__(self, listener: str, users: PlainUsers) -> None:
+        self.listener = listener
+        self._users = users
+
+    def prepare(self, settings: ListenerConfig, *, checked: bool) -> Callable[[], None] | None:
+        """See `_TlsListener`."""
+        del checked  # all users may change
+        new = passwords_of_plain(settings)
+        return None if new == self._users.passwords else partial(self._install, new)
+
+    def _install(self, passwords: Mapping[str, str]) -> None:
+        self._users.passwords = passwords
+
+
+def _check_replacement(settings: ListenerConfig, old: TlsSettings, new: TlsSettings) -> None:
+    """Raise ConfigError if these stores may not replace the old ones."""
+    if old.trusted is None and new.trusted is not None:
+        _refuse(settings, "a trust store cannot be added while the server runs")
+    if old.store.entries != new.store.entries:
+        _refuse(settings, f"the key store has {new.store.entries} entries, the previous one {old.store.entries}")
+    try:
+        before, after = leaf_of(old.store), leaf_of(new.store)
+        if not settings.bool("ssl.allow.dn.changes"):
+            old_name, new_name = subject_name(before), subject_name(after)
+            if _comparable(old_name) != _comparable(new_name):
+                _refuse(
+                    settings,
+                    f"the certificate is for '{new_name}', the previous one for '{old_name}', "
+                    "and ssl.allow.dn.changes is false",
+                )
+        if not settings.bool("ssl.allow.san.changes") and not alternative_names_of(before) <= alternative_names_of(
+            after
+        ):
+            _refuse(
+                settings,
+                "the certificate lacks alternative names of the previous one, and ssl.allow.san.changes is false",
+            )
+    except DerError as error:
+        _refuse(settings, f"the certificate cannot be read: {error}")
+
+
+def _comparable(name: str) -> str:
+    """Names that differ in case and in repeated spaces are equal, as for Java."""
+    return " ".join(name.lower().split())
+
+
+def _refuse(settings: ListenerConfig, problem: str) -> None:
+    raise ConfigError(f"The listener {settings.listener_name} cannot use the new stores: {problem}")
