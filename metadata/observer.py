@@ -94,9 +94,10 @@ class ObserverSettings(NamedTuple):
     """The settings `controller.quorum.*` of an observer."""
 
     fetch_max_wait_ms: int = 500
-    fetch_idle_wait_ms: int = 1900
+    fetch_idle_wait_ms: int = 7700
     """The longest wait while the log does not change. Apache Kafka's controllers write a record every 500 ms. It is a
-    little shorter than the interval of heartbeats, so that a heartbeat and the next fetch need one wake-up."""
+    little shorter than four intervals of heartbeats, so that a heartbeat and the next fetch need one wake-up. A
+    controller that does not respond is noticed by the heartbeats."""
     fetch_max_bytes: int = 1_048_576
     snapshot_max_bytes: int = 1_048_576
     retry_backoff_ms: int = 20

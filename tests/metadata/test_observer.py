@@ -180,12 +180,12 @@ def test_the_wait_grows_while_the_log_does_not_change() -> None:
     seen = following()
     seen.handle(fetched(high_watermark=5, records=b"records"))
     waits = []
-    for _ in range(4):
+    for _ in range(6):
         request = seen.request()
         assert isinstance(request, FetchRequest)
         waits.append((request.max_wait_ms, seen.extra_wait_ms))
         seen.handle(fetched(high_watermark=5))
-    assert waits == [(500, 0), (1000, 500), (1900, 1400), (1900, 1400)]
+    assert waits == [(500, 0), (1000, 500), (2000, 1500), (4000, 3500), (7700, 7200), (7700, 7200)]
     seen.handle(fetched(high_watermark=5, records=b"records"))
     assert seen.extra_wait_ms == 0
     seen.handle(fetched(high_watermark=5))
