@@ -140,8 +140,8 @@ class FileSystem(Protocol):
     def space(self, path: str) -> tuple[int, int]:
         """(total bytes, available bytes) of the file system that contains `path`; -1 for unknown."""
 
-    def make_directory(self, path: str) -> None:
-        """Create `path` and its missing parents; no error if it exists."""
+    def make_directory(self, path: str, *, private: bool = False) -> None:
+        """Create `path` and its missing parents; no error if it exists. `private`: only this user may enter it."""
 
     def rename(self, source: str, target: str) -> None: ...
 
@@ -373,8 +373,8 @@ class RealFileSystem:
         status = os.statvfs(path)
         return status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
 
-    def make_directory(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+    def make_directory(self, path: str, *, private: bool = False) -> None:
+        os.makedirs(path, 0o700 if private else 0o777, exist_ok=True)  # the mode is not that of the parents
 
     def rename(self, source: str, target: str) -> None:
         os.rename(source, target)

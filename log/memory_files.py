@@ -289,7 +289,7 @@ class MemoryFileSystem:
         assert inode is not None
         inode.modified_ms = modified_ms
 
-    def make_directory(self, path: str) -> None:
+    def make_directory(self, path: str, *, private: bool = False) -> None:
         if path in self._names:
             if self._names[path] is not None:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)

@@ -57,7 +57,7 @@ class MetadataLogCopy(StoredMetadataLog):
         now_ms: int,
     ) -> MetadataLogCopy:
         """Open the copy, or create an empty one. Raises MetadataLogError if it cannot be read; OSError."""
-        file_system.make_directory(join(data_directory, DIRECTORY))
+        file_system.make_directory(join(data_directory, DIRECTORY), private=True)  # as in `format_directory`
         copy = cls(
             file_system,
             data_directory,

@@ -114,7 +114,7 @@ def format_directory(
     if is_formatted(file_system, data_directory):
         return
     directory = join(data_directory, DIRECTORY)
-    file_system.make_directory(directory)
+    file_system.make_directory(directory, private=True)  # dynamic settings may be passwords
     if not file_system.exists(join(data_directory, BOOTSTRAP_FILE)):
         write_bootstrap_records(file_system, data_directory, bootstrap_records, now_ms)
     first_snapshot = encode_snapshot(

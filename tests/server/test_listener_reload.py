@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import ssl
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -285,6 +286,11 @@ def test_a_client_continues_over_a_reload(serve: Any, first: Issued, tmp_path: P
         assert [next(consumer).value for _ in range(20)] == [str(number).encode() for number in range(20)]
     finally:
         consumer.close()
+
+
+def test_other_users_cannot_read_the_metadata_log(serve: Any, first: Issued) -> None:
+    (directory,) = serve(first).running.log_dirs
+    assert stat.S_IMODE((Path(directory) / "__cluster_metadata-0").stat().st_mode) == 0o700
 
 
 @pytest.mark.slow
