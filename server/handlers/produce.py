@@ -359,14 +359,19 @@ class _Produce:
         validated: bool = False,
         ahead: WrittenAhead | None = None,
     ) -> None:
-        info = partition.append(
-            records,
-            acks=self._request.acks,
-            now_ms=self._broker.now_ms(),
-            validated=validated,
-            verification=verification,
-            ahead=ahead,
-        )
+        try:
+            info = partition.append(
+                records,
+                acks=self._request.acks,
+                now_ms=self._broker.now_ms(),
+                validated=validated,
+                verification=verification,
+                ahead=ahead,
+            )
+        except KafkaError as error:
+            if error.code not in _EXPECTED:
+                result.log_start_offset = partition.log.log_start_offset
+            raise
         result.base_offset = info.first_offset
         result.log_append_time_ms = info.log_append_time_ms
         result.log_start_offset = info.log_start_offset

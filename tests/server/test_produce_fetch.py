@@ -208,7 +208,9 @@ def test_acks_all_requires_min_insync_replicas(server: RunningServer) -> None:
                 now_ms=server.broker.now_ms(),
             )
         )
-        assert produce(wire, "t", batch(b"a"), acks=-1).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        refused = produce(wire, "t", batch(b"a"), acks=-1)
+        assert refused.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert (refused.base_offset, refused.log_start_offset) == (-1, 0)
         assert produce(wire, "t", batch(b"a"), acks=1).error_code == 0
 
 
