@@ -18,11 +18,10 @@ from kafka.structs import OffsetAndMetadata
 
 from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
 from moldau.testing import Cluster
+from moldau.testing.controllers import ApacheBroker
 from moldau.testing.joined_brokers import cluster_id_of
 from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
-
-from .controllers import ApacheBroker
 
 pytestmark = pytest.mark.slow
 

@@ -21,9 +21,9 @@ from moldau.protocol.messages.describe_cluster import DescribeClusterRequest
 from moldau.protocol.messages.envelope import EnvelopeRequest
 from moldau.protocol.messages.headers import RequestHeader, ResponseHeader
 from moldau.protocol.schema import Request
+from moldau.testing.controllers import Controller
 from moldau.testing.wire import WireClient
 
-from .controllers import Controller
 from .secured_nodes import AUTHORIZER
 
 OF_BROKERS = (

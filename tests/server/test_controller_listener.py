@@ -42,12 +42,11 @@ from moldau.protocol.messages.fetch_snapshot import (
     TopicSnapshot,
 )
 from moldau.protocol.uuid import ONE_UUID
+from moldau.testing.controllers import CONTROLLER, Controller
 from moldau.testing.server_process import ServerProcess
 from moldau.testing.server_run import BrokerError
 from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
-
-from .controllers import CONTROLLER, Controller
 
 DIRECTORY = b"\1" * 16
 

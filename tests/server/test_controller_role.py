@@ -19,11 +19,10 @@ from moldau.protocol.messages.describe_client_quotas import DescribeClientQuotas
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.testing import Broker, jvm
 from moldau.testing.builders import batch, produce_request
+from moldau.testing.controllers import CONTROLLER, ApacheBroker, Controller
 from moldau.testing.joined_brokers import format_directory
 from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
-
-from .controllers import CONTROLLER, ApacheBroker, Controller
 
 BROKER = 1
 MOLDAU = 2
