@@ -113,10 +113,10 @@ class FileSystem(Protocol):
 
     def read_file(self, path: str) -> bytes: ...
 
-    def replace_file(self, path: str, data: Buffer, *, sync: bool) -> None:
+    def replace_file(self, path: str, data: Buffer, *, sync: bool, private: bool = False) -> None:
         """Write `data` next to `path` and rename it, so that a reader finds either the old or the new content.
 
-        With `sync`, this also holds after a power failure.
+        With `sync`, this also holds after a power failure. `private`: only this user may read the file.
         """
 
     def list_directory(self, path: str) -> tuple[list[str], list[str]]:
@@ -326,10 +326,14 @@ class RealFileSystem:
         finally:
             os.close(fd)
 
-    def replace_file(self, path: str, data: Buffer, *, sync: bool) -> None:
+    def replace_file(self, path: str, data: Buffer, *, sync: bool, private: bool = False) -> None:
         temporary = path + ".tmp"
-        file = RealFile(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644), self._durable)
+        mode = 0o600 if private else 0o644
+        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        file = RealFile(fd, self._durable)
         try:
+            if private:
+                os.fchmod(fd, mode)  # the file may remain from an earlier attempt
             file.write_at((data,), 0, len(data))
             if sync:
                 file.sync()

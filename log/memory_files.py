@@ -234,7 +234,7 @@ class MemoryFileSystem:
         finally:
             file.close()
 
-    def replace_file(self, path: str, data: Buffer, *, sync: bool) -> None:
+    def replace_file(self, path: str, data: Buffer, *, sync: bool, private: bool = False) -> None:
         temporary = path + ".tmp"
         file = self.open(temporary, create=True)
         try:

@@ -129,7 +129,8 @@ def write_bootstrap_records(
 ) -> None:
     """Write the records with which the log of a new cluster begins."""
     data = encode_snapshot(records, epoch=0, timestamp_ms=now_ms, last_contained_timestamp_ms=0, voters=None)
-    file_system.replace_file(join(data_directory, BOOTSTRAP_FILE), data, sync=True)
+    # The credentials of users may be among them.
+    file_system.replace_file(join(data_directory, BOOTSTRAP_FILE), data, sync=True, private=True)
 
 
 class LogParts(NamedTuple):

@@ -291,6 +291,7 @@ def test_a_client_continues_over_a_reload(serve: Any, first: Issued, tmp_path: P
 def test_other_users_cannot_read_the_metadata_log(serve: Any, first: Issued) -> None:
     (directory,) = serve(first).running.log_dirs
     assert stat.S_IMODE((Path(directory) / "__cluster_metadata-0").stat().st_mode) == 0o700
+    assert stat.S_IMODE((Path(directory) / "bootstrap.checkpoint").stat().st_mode) == 0o600
 
 
 @pytest.mark.slow
