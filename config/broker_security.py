@@ -178,17 +178,19 @@ SECTIONS: Final = (
         Setting(
             "ssl.allow.dn.changes", BOOLEAN, False, None, LOW,
             "Whether a new certificate may have a different distinguished name.",
+            acted_on=True,
         ),
         Setting(
             "ssl.allow.san.changes", BOOLEAN, False, None, LOW,
             "Whether a new certificate may have different alternative names.",
+            acted_on=True,
         ),
     ),
     Section(
         "SASL",
         Setting(
             "sasl.enabled.mechanisms", LIST, ("GSSAPI",), list_of(), MEDIUM,
-            "Enabled SASL mechanisms: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. Others prevent startup.",
+            "Enabled SASL mechanisms: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. Others prevent startup.",
             update=PER_BROKER, acted_on=True,
         ),
         Setting(
@@ -203,8 +205,8 @@ SECTIONS: Final = (
         ),
         Setting(
             "sasl.jaas.config", PASSWORD, None, None, MEDIUM,
-            "Login modules and their options, as a JAAS file writes them.",
-            update=PER_BROKER,
+            "Login modules and their options, as in a JAAS file; with the prefix of a listener and a mechanism.",
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "sasl.server.max.receive.size", INT, 524_288, None, MEDIUM,

@@ -182,6 +182,7 @@ def test_exactly_the_planted_loss_duplicate_and_late_window_are_found(
     assert again.notes == ("4 messages of the audit topic are not counts of version 1, and were ignored",)
 
 
+@pytest.mark.full
 def test_a_loss_and_duplicates_in_one_window_do_not_cancel_out(
     bootstrap_servers: str, make_topic: MakeTopic, counting: Callable[[], Audit], balance: Callable[..., Report]
 ) -> None:

@@ -11,7 +11,7 @@ from ...coordinator.seeds import printed_whatever_hashes_are, seeds
 from .faults import Faults
 from .simulation import SECONDS, simulate
 
-SHORT_RUN_SEEDS = 4
+SHORT_RUN_SEEDS = 2
 SHORT_RUN_SECONDS = 20
 FULL_RUN_SEEDS = 200
 
