@@ -172,6 +172,8 @@ class _Loader:
         )
         if not self.clean and log.size:
             log.note_unsynced_names(parent=False)
+        if not self.clean and topic_id is not None:
+            log.note_unsynced_topic_id()  # a process that was killed may have written it
         return log
 
     # The small files
@@ -186,6 +188,9 @@ class _Loader:
             if self.clean:
                 raise
             self.repairs.append(str(error))
+            # Otherwise it would remain until the topic's id is known, possibly beyond a clean shutdown.
+            self.file_system.unlink(path)
+            self.file_system.sync_directory(self.directory)
             return None
 
     def _leader_epochs(self, names: list[str]) -> LeaderEpochs:

@@ -1410,7 +1410,11 @@ class Log:
         with self.storage_errors():
             self.files.file_system.replace_file(path, encode_partition_metadata(topic_id), sync=False)
         self.topic_id = topic_id
-        self._unsynced_paths.append(path)
+        self.note_unsynced_topic_id()
+
+    def note_unsynced_topic_id(self) -> None:
+        """A power failure may destroy `partition.metadata`: the next flush syncs it."""
+        self._unsynced_paths.append(join(self.directory, PARTITION_METADATA))
         self._directory_dirty = True
 
     def note_unsynced_names(self, *, parent: bool) -> None:

@@ -118,7 +118,7 @@ def test_the_demo_compares_every_row_and_ends_with_a_picture_and_a_table(
         assert words in picture
 
 
-@pytest.mark.full
+@pytest.mark.extended
 def test_a_restarted_stream_that_repeats_its_last_batch_ends_with_the_same_rows(
     spark: SparkSession,  # noqa: F811
     bootstrap_servers: str,

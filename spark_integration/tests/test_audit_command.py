@@ -113,7 +113,7 @@ def following(bootstrap_servers: str, audit_topic: str, command: Command) -> Ite
         process.kill()
 
 
-@pytest.mark.full
+@pytest.mark.extended
 def test_following_reports_windows_when_they_are_over_and_later_changes(
     bootstrap_servers: str, make_topic: Any, audit_topic: str, request: pytest.FixtureRequest
 ) -> None:

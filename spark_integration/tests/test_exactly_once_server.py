@@ -153,7 +153,7 @@ def test_a_task_continues_while_the_server_is_unavailable(
     copy.check()
 
 
-@pytest.mark.full
+@pytest.mark.extended
 def test_a_query_that_timed_out_can_be_restarted(spark: SparkSession, own_server: Server, tmp_path: Path) -> None:
     copy = Copy(spark, own_server, tmp_path)
     query = copy.start(halting=True, message_timeout_ms="2000")

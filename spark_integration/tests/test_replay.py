@@ -60,7 +60,7 @@ def numbered(client: Client, topic: str, numbers: range) -> None:
     )
 
 
-@pytest.mark.full
+@pytest.mark.extended
 def test_an_archive_of_a_replayed_archive_is_equal(
     spark: SparkSession,
     archive: Archive,

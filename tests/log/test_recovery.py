@@ -426,10 +426,24 @@ def test_the_topic_id_is_remembered(partition: Any) -> None:
     assert partition.file_system.read_file(partition.path("partition.metadata")) == encode_partition_metadata(topic_id)
 
 
+def test_the_topic_id_of_a_killed_process_is_synced_before_the_directory_is_clean(partition: Any) -> None:
+    partition.log.set_topic_id(bytes(range(16)))
+    partition.open(clean=False)
+    flush = partition.log.begin_close()
+    assert flush is not None
+    assert flush.paths == [partition.path("partition.metadata")]
+    assert flush.directories == [partition.log.directory]
+    flush.run()
+    partition.log.end_close(flush, 0)
+
+
 def test_a_damaged_topic_id_is_unknown_after_a_crash_and_an_error_otherwise(partition: Any) -> None:
     partition.file_system.replace_file(partition.path("partition.metadata"), b"", sync=False)
     partition.open(clean=False)
     assert partition.log.topic_id is None
     assert len(partition.log.repairs) == 1
+    partition.open(clean=True)  # the id was not known before a clean shutdown
+    assert partition.log.topic_id is None
+    partition.file_system.replace_file(partition.path("partition.metadata"), b"", sync=False)
     with pytest.raises(CorruptCheckpointError):
         partition.open(clean=True)

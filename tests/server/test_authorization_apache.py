@@ -19,6 +19,7 @@ from moldau.protocol.acl import AclResource as On
 from moldau.protocol.api import ApiKey
 from moldau.protocol.messages import create_acls, delete_acls
 from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from moldau.protocol.messages.describe_acls import DescribeAclsRequest
 from moldau.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from moldau.protocol.messages.init_producer_id import InitProducerIdRequest
 from moldau.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -89,12 +90,15 @@ class Peer(NamedTuple):
         with WireClient(self.plain) as wire:
             (result,) = wire.call(create_acls.CreateAclsRequest(creations=[creation]), 3).results
             assert result.error_code == 0, result
+            # A broker of Apache Kafka knows it a moment after the controller.
+            wait_until(lambda: (kind, name, operation, permission) in acls_of(wire))
 
     def clear(self) -> None:
         with WireClient(self.plain) as wire:
             everything = delete_acls.DeleteAclsFilter(**acl_filter())
             (result,) = wire.call(delete_acls.DeleteAclsRequest(filters=[everything]), 3).filter_results
             assert result.error_code == 0, result
+            wait_until(lambda: not acls_of(wire))
 
     def ask(self, request: Any, version: int) -> Any:
         """The response to alice."""
@@ -125,6 +129,16 @@ def peers() -> Iterator[tuple[Peer, Peer]]:
             Peer(kafka.bootstrap_servers, kafka.address_of("SECURE")),
         )
         yield found
+
+
+def acls_of(wire: WireClient) -> set[tuple[int, str, int, int]]:
+    """The ACLs that the broker knows: resource type and name, operation, permission."""
+    described = wire.call(DescribeAclsRequest(**acl_filter()), 3)
+    return {
+        (resource.resource_type, resource.resource_name, acl.operation, acl.permission_type)
+        for resource in described.resources
+        for acl in resource.acls
+    }
 
 
 def names_in(message: Struct) -> list[str]:
