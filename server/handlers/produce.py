@@ -330,7 +330,7 @@ class _Produce:
                     else:
                         self._append(partition, records, result, verification)
                 except KafkaError as error:
-                    self._fail(result, error, partition)
+                    self._fail(result, error, partition, size=len(data.records or b""))
                     if partition is None:
                         self._add_leader(result, error, None, key)
 
@@ -443,23 +443,27 @@ class _Produce:
     ) -> None:
         pending = self._await_partitions()
         part = pending.add()
+        size = len(records)
 
         def append(prepared: Buffer, *, validated: bool, ahead: WrittenAhead | None = None) -> None:
             self._append(partition, prepared, result, verification, validated=validated, ahead=ahead)
 
         def done(error: KafkaError | None) -> None:
             if error is not None:
-                self._fail(result, error, partition)
+                self._fail(result, error, partition, size=size)
             pending.complete(part, None)
 
         self._broker.appends.submit(partition, records, append, done, verification)
 
-    def _fail(self, result: PartitionProduceResponse, error: KafkaError, partition: Partition | None) -> None:
+    def _fail(
+        self, result: PartitionProduceResponse, error: KafkaError, partition: Partition | None, *, size: int = 0
+    ) -> None:
+        """``size``: of the records, if they may be too large."""
         if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
             self._broker.appends.storage_failed(error)
         if partition is not None:
             if error.code is ErrorCode.MESSAGE_TOO_LARGE:
-                partition.traffic.bytes_rejected += self._size_of(partition)
+                partition.traffic.bytes_rejected += size
             elif error.code not in _EXPECTED:
                 partition.traffic.failed_produces += 1
         result.error_code = error.code
@@ -476,16 +480,6 @@ class _Produce:
             self._add_leader(result, error, partition, partition.topic)
         if self._first_error is None:
             self._first_error = result
-
-    def _size_of(self, partition: Partition) -> int:
-        """The bytes of the request that are for this partition."""
-        return sum(
-            len(data.records or b"")
-            for topic in self._request.topic_data
-            if partition.topic_id == topic.topic_id or partition.topic == topic.name
-            for data in topic.partition_data
-            if data.index == partition.index
-        )
 
     def _add_leader(
         self, result: PartitionProduceResponse, error: KafkaError, partition: Partition | None, key: TopicKey

@@ -32,7 +32,7 @@ from moldau.server.metrics.listener import MAX_CONNECTIONS, MAX_REQUEST_BYTES, M
 from moldau.server.metrics.rates import Rates
 from moldau.server.metrics.times import WINDOW_S, Durations
 from moldau.server.nodes.server import StartError
-from moldau.testing.builders import batch, fetch, produce, values
+from moldau.testing.builders import batch, fetch, produce, produce_request, values
 from moldau.testing.topic_requests import create_topic
 from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
@@ -201,6 +201,18 @@ def test_totals_keep_the_traffic_of_deleted_topics(make_server: MakeServer) -> N
         assert deleted.error_code == 0, deleted
     wait_until(lambda: scrape(server).value(name, topic="short") is None, "the topic has no metrics")
     assert scrape(server).value(name) == 2
+
+
+def test_the_bytes_of_a_rejected_batch_count_once(make_server: MakeServer) -> None:
+    server = make_server(config=METRICS)
+    server.create_topic("small", max_message_bytes=100)
+    request, records = produce_request("small", batch(b"x" * 200)), batch(b"x" * 200)
+    request.topic_data[0].partition_data *= 2
+    with server.wire() as wire:
+        (topic,) = wire.call(request, 9).responses
+    assert [each.error_code for each in topic.partition_responses] == [ErrorCode.MESSAGE_TOO_LARGE] * 2
+    rejected = scrape(server).value("kafka_server_brokertopicmetrics_bytesrejected_total", topic="small")
+    assert rejected == 2 * len(records)
 
 
 def test_partitions_above_the_limit_have_no_metrics_of_their_own(make_server: MakeServer) -> None:
