@@ -70,6 +70,7 @@ from moldau.server.authorizer import STANDARD_AUTHORIZER, java_host
 from moldau.server.handlers.fetch import MANY_PARTITIONS
 from moldau.server.requests.authorization import CHECKS
 from moldau.server.requests.fetch_fast_path import FetchFastPath
+from moldau.testing.acl_requests import acl_filter, add_acl, remove_acls
 from moldau.testing.builders import batch, fetch_request, produce, produce_request, values
 from moldau.testing.builders import fetch as fetch_records
 from moldau.testing.waiting import wait_until
@@ -98,25 +99,14 @@ class Secured(Sasl):
         principal: str = "User:alice",
         pattern: AclPattern = AclPattern.LITERAL,
     ) -> None:
-        creation = create_acls.AclCreation(
-            resource_type=kind,
-            resource_name=NAMES[kind] if name is None else name,
-            resource_pattern_type=pattern,
-            principal=principal,
-            host="*",
-            operation=operation,
-            permission_type=permission,
-        )
+        name = NAMES[kind] if name is None else name
         with WireClient(self.plain) as wire:
-            (result,) = wire.call(create_acls.CreateAclsRequest(creations=[creation]), 3).results
-        assert result.error_code == 0, result
+            add_acl(wire, operation, kind, name, permission=permission, principal=principal, pattern=pattern)
 
     def clear(self) -> None:
         """Remove all ACLs."""
-        everything = delete_acls.DeleteAclsFilter(**acl_filter())
         with WireClient(self.plain) as wire:
-            (result,) = wire.call(delete_acls.DeleteAclsRequest(filters=[everything]), 3).filter_results
-        assert result.error_code == 0, result
+            remove_acls(wire)
 
     def login(self, user: str = "alice") -> WireClient:
         wire = self.wire()
@@ -179,12 +169,6 @@ def errors_in(value: Any) -> set[int]:
             elif isinstance(field, list) or (hasattr(type(field), "__slots__") and not isinstance(field, (str, bytes))):
                 found |= errors_in(field)
     return found
-
-
-def acl_filter() -> dict[str, Any]:
-    """The fields of a filter that selects all ACLs."""
-    names = dict.fromkeys(("resource_name_filter", "principal_filter", "host_filter"))
-    return names | {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
 
 
 CONFIG_OF_TOPIC: dict[str, Any] = {"resource_type": 2, "resource_name": "t"}

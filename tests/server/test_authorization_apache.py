@@ -17,7 +17,6 @@ import pytest
 from moldau.protocol.acl import AclOperation as Can
 from moldau.protocol.acl import AclResource as On
 from moldau.protocol.api import ApiKey
-from moldau.protocol.messages import create_acls, delete_acls
 from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.protocol.messages.describe_acls import DescribeAclsRequest
 from moldau.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
@@ -25,16 +24,17 @@ from moldau.protocol.messages.init_producer_id import InitProducerIdRequest
 from moldau.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from moldau.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from moldau.protocol.schema import Struct
-from moldau.security.acls import AclPattern, AclPermission
+from moldau.security.acls import AclPermission
 from moldau.security.jaas import PLAIN_MODULE
 from moldau.server.authorizer import STANDARD_AUTHORIZER
 from moldau.testing import Broker
+from moldau.testing.acl_requests import acl_filter, add_acl, remove_acls
 from moldau.testing.apache_kafka import ApacheKafka
 from moldau.testing.topic_requests import wait_for_topic
 from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
-from .test_authorization import CASES, acl_filter, errors_in, has_coordinator, name_of
+from .test_authorization import CASES, errors_in, has_coordinator, name_of
 
 pytestmark = pytest.mark.full
 
@@ -78,26 +78,14 @@ class Peer(NamedTuple):
             )
 
     def acl(self, operation: Can, kind: On, name: str, permission: AclPermission = AclPermission.ALLOW) -> None:
-        creation = create_acls.AclCreation(
-            resource_type=kind,
-            resource_name=name,
-            resource_pattern_type=AclPattern.LITERAL,
-            principal="User:alice",
-            host="*",
-            operation=operation,
-            permission_type=permission,
-        )
         with WireClient(self.plain) as wire:
-            (result,) = wire.call(create_acls.CreateAclsRequest(creations=[creation]), 3).results
-            assert result.error_code == 0, result
+            add_acl(wire, operation, kind, name, permission=permission)
             # A broker of Apache Kafka knows it a moment after the controller.
             wait_until(lambda: (kind, name, operation, permission) in acls_of(wire))
 
     def clear(self) -> None:
         with WireClient(self.plain) as wire:
-            everything = delete_acls.DeleteAclsFilter(**acl_filter())
-            (result,) = wire.call(delete_acls.DeleteAclsRequest(filters=[everything]), 3).filter_results
-            assert result.error_code == 0, result
+            remove_acls(wire)
             wait_until(lambda: not acls_of(wire))
 
     def ask(self, request: Any, version: int) -> Any:

@@ -14,13 +14,13 @@ from moldau.protocol.acl import AclOperation, AclResource
 from moldau.protocol.api import ApiKey, request_class, response_header_version
 from moldau.protocol.codec import decode, encode
 from moldau.protocol.errors import ErrorCode
-from moldau.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from moldau.protocol.messages.default_principal import DefaultPrincipalData
 from moldau.protocol.messages.describe_cluster import DescribeClusterRequest
 from moldau.protocol.messages.envelope import EnvelopeRequest
 from moldau.protocol.messages.headers import RequestHeader, ResponseHeader
 from moldau.protocol.schema import Request
+from moldau.testing.acl_requests import add_acl
 from moldau.testing.controllers import Controller
 from moldau.testing.wire import WireClient
 
@@ -38,7 +38,6 @@ OF_BROKERS = (
     ApiKey.ENVELOPE,
 )
 VERSION = 7
-LITERAL, ALLOW = 3, 3
 
 
 def controlled_by(folder: Path, super_user: str) -> Controller:
@@ -102,26 +101,12 @@ def create_as(wire: WireClient, user: str, *names: str) -> dict[str, Any]:
     return {topic.name: topic for topic in created.topics}
 
 
-def allow(wire: WireClient, name: str, *, host: str = "*") -> None:
-    creation = AclCreation(
-        resource_type=AclResource.TOPIC,
-        resource_name=name,
-        resource_pattern_type=LITERAL,
-        principal="User:alice",
-        host=host,
-        operation=AclOperation.CREATE,
-        permission_type=ALLOW,
-    )
-    (result,) = wire.call(CreateAclsRequest(creations=[creation])).results
-    assert result.error_code == ErrorCode.NONE
-
-
 def test_a_request_in_an_envelope_is_authorized_for_the_client(wire: WireClient) -> None:
     """An ACL is in effect when its creation is answered. There is no broker, so an allowed topic fails differently."""
     refused, allowed = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_REPLICATION_FACTOR
     assert create_as(wire, "alice", "a")["a"].error_code == refused
-    allow(wire, "a")
-    allow(wire, "of-another-host", host="10.9.9.9")
+    add_acl(wire, AclOperation.CREATE, AclResource.TOPIC, "a")
+    add_acl(wire, AclOperation.CREATE, AclResource.TOPIC, "of-another-host", host="10.9.9.9")
     found = create_as(wire, "alice", "a", "b", "of-another-host")
     assert [found[name].error_code for name in ("a", "b", "of-another-host")] == [allowed, refused, refused]
     assert create_as(wire, "bob", "a")["a"].error_code == refused
