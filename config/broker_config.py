@@ -179,6 +179,11 @@ class BrokerConfig(TypedAccess):
         return self.roles == {"broker", "controller"} and bool(self.controller_listeners)
 
     @property
+    def has_peers(self) -> bool:
+        """Whether this node is a broker beside other ones."""
+        return self.has_remote_controllers or self.serves_brokers
+
+    @property
     def controller_listener_names(self) -> frozenset[str]:
         return frozenset(name.upper() for name in self.list("controller.listener.names"))
 
@@ -247,12 +252,20 @@ class ListenerConfig(TypedAccess):
 
     def get(self, name: str) -> ConfigValue:
         """The parsed value in effect. ConfigError for an invalid value."""
-        own = self.own_name(name)
-        text = self._config.text(own)
-        if text is None:
-            return self._config.get(name)
+        return self._parsed(name) if self.is_own(name) else self._config.get(name)
+
+    def of_mechanism(self, mechanism: str, name: str) -> tuple[str, ConfigValue]:
+        """The value for a SASL mechanism on this listener, for the listener, or in general, with the name under which
+        it was set. ConfigError for an invalid value."""
+        prefix = f"{mechanism.lower()}."
+        if self.is_own(prefix + name):
+            return self.own_name(prefix + name), self._parsed(name, prefix)
+        return self.name_in_effect(name), self.get(name)
+
+    def _parsed(self, name: str, prefix: str = "") -> ConfigValue:
+        own = self.own_name(prefix + name)
         try:
-            return broker.SETTINGS[name].parse(text)
+            return broker.SETTINGS[name].parse(self._config.text(own) or "")
         except ConfigError as error:
             raise ConfigError(error.message.replace(name, own), own) from None
 

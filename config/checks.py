@@ -236,7 +236,7 @@ def _security_conflicts(config: BrokerConfig, listeners: tuple[Listener, ...]) -
         if protocol not in _SECURITY_PROTOCOLS:
             rule = f"{listener.name} has {protocol}, which is not one of {', '.join(_SECURITY_PROTOCOLS)}"
             yield _invalid(config, "listener.security.protocol.map", rule)
-    if config.has_remote_controllers or config.serves_brokers:
+    if config.has_peers:
         yield from _inter_broker_conflicts(config, {listener.name for listener in config.listeners})
     names = {listener.name for listener in listeners} | config.controller_listener_names
     early = config.get("early.start.listeners")

@@ -619,8 +619,7 @@ class LogManager:
         self._checkpoint_number += 1
         files = CheckpointFiles(self.file_system, self._generation, self._checkpoint_number)
         for key, offset in lowered.items():
-            if self.clean_offsets.get(key, 0) > offset:
-                self.clean_offsets[key] = offset
+            self._lower_clean_offset(key, offset)
         for directory in {id(found): found for found in map(self._directory_of.get, lowered) if found}.values():
             points = {_key(log): log.recovery_point for log in self._logs_in(directory)}
             for key in points.keys() & lowered.keys():
@@ -648,11 +647,17 @@ class LogManager:
         self.file_system.replace_file(
             join(directory.path, RECOVERY_POINT_CHECKPOINT), _recovery_points(self._logs_in(directory)), sync=True
         )
-        if self.clean_offsets.get(_key(log), 0) > log.flushed_offset:
-            self.clean_offsets[_key(log)] = log.flushed_offset
+        if self._lower_clean_offset(_key(log), log.flushed_offset):
             self.file_system.replace_file(
                 join(directory.path, CLEANER_OFFSET_CHECKPOINT), self._clean_offsets(directory), sync=True
             )
+
+    def _lower_clean_offset(self, key: TopicPartition, offset: int) -> bool:
+        """What is not in the log any more is not compacted. Returns whether that has changed."""
+        if self.clean_offsets.get(key, 0) <= offset:
+            return False
+        self.clean_offsets[key] = offset
+        return True
 
     def _logs_in(self, directory: LogDirectory) -> list[Log]:
         return [log for key, log in self._logs.items() if self._directory_of[key] is directory]

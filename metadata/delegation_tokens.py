@@ -166,9 +166,14 @@ def describe_delegation_tokens(
     return DescribeDelegationTokenResponse(tokens=tokens)
 
 
+def end_of(record: DelegationTokenRecord) -> int:
+    """When the token can neither be used nor renewed any more, unless it is renewed before."""
+    return min(record.expiration_timestamp, record.max_timestamp)
+
+
 def is_expired(record: DelegationTokenRecord, now_ms: int) -> bool:
     """Whether the token can neither be used nor renewed any more."""
-    return min(record.expiration_timestamp, record.max_timestamp) < now_ms
+    return end_of(record) < now_ms
 
 
 def _described(record: DelegationTokenRecord, version: int, secret: str) -> DescribedDelegationToken:

@@ -20,11 +20,10 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from .der import OBJECT_IDENTIFIER, SEQUENCE, DerError, elements, object_identifier, only
+from .der import OBJECT_IDENTIFIER, OCTET_STRING, SEQUENCE, DerError, elements, object_identifier, only
 
 MAGIC: Final = b"\xfe\xed\xfe\xed"
 
-_OCTET_STRING: Final = 0x04
 _KEY: Final = 1
 _CERTIFICATE: Final = 2
 _WHITENER: Final = b"Mighty Aphrodite"
@@ -52,7 +51,7 @@ class KeyEntry(NamedTuple):
         if identifier.tag != OBJECT_IDENTIFIER or object_identifier(identifier.contents) != _KEY_PROTECTOR:
             raise JksError("a private key is not encrypted in the way of JKS")
         data = protected.contents
-        if protected.tag != _OCTET_STRING or len(data) < 2 * _SHA1_BYTES:
+        if protected.tag != OCTET_STRING or len(data) < 2 * _SHA1_BYTES:
             raise JksError("a private key is malformed")
         encoded = _encoded(password)
         digest, encrypted, check = data[:_SHA1_BYTES], data[_SHA1_BYTES:-_SHA1_BYTES], data[-_SHA1_BYTES:]

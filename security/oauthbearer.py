@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from .sasl import Identity, Job, SaslFailure
+from .sasl import Identity, Job, SaslFailure, without_escapes
 
 MECHANISM: Final = "OAUTHBEARER"
 
@@ -71,7 +71,7 @@ class OAuthBearerExchange:
         credential = _CREDENTIAL.fullmatch(properties.get("auth", "").strip())
         if credential is None or credential[1].lower() != "bearer":
             raise SaslFailure("Invalid OAUTHBEARER client first message: 'auth' must be 'Bearer' and a token")
-        authorization_id = (match["authzid"] or b"").decode().replace("=2C", ",").replace("=3D", "=")
+        authorization_id = without_escapes((match["authzid"] or b"").decode())
         if self._in_thread:
             return lambda: self._respond(credential[2], authorization_id)
         return self._respond(credential[2], authorization_id)

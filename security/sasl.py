@@ -10,6 +10,11 @@ class SaslFailure(Exception):  # noqa: N818 - an outcome of an exchange
     """The client is not authenticated. The message is for the client."""
 
 
+def without_escapes(name: str) -> str:
+    """A valid saslname (RFC 5801, RFC 5802) as the name of a user."""
+    return name.replace("=2C", ",").replace("=3D", "=")
+
+
 class Identity(NamedTuple):
     """The authenticated client."""
 

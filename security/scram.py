@@ -23,7 +23,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from .sasl import Identity, Job, SaslFailure
+from .sasl import Identity, Job, SaslFailure, without_escapes
 
 MIN_ITERATIONS: Final = 4096
 MAX_ITERATIONS: Final = 16_384
@@ -197,4 +197,4 @@ def _name(text: str) -> str | None:
     """A name without its escapes; None if it is invalid."""
     if re.search(r"=(?!2C|3D)", text):
         return None
-    return text.replace("=2C", ",").replace("=3D", "=")
+    return without_escapes(text)

@@ -10,7 +10,6 @@ The same topic and clients are used for all N, so that only the brokers differ.
 
 from __future__ import annotations
 
-import re
 import subprocess
 import time
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from ...testing.waiting import wait_until
 from .. import load
 from ..measurement import create_topic
 from ..row import Bench, Numbers, Row, Server, Subject
-from .producers import performance_tool_failed, run_performance_tool
+from .producers import performance_tool_failed, produced_per_second, run_performance_tool
 
 GROUP = "Several brokers"
 
@@ -34,8 +33,6 @@ _PAUSE_SECONDS = 1.0
 _IDLE_CPU_SECONDS = 0.1
 _TOPIC = "bench-brokers"
 _WARM_UP_TOPIC = "bench-warm-up"
-
-_SENT = re.compile(r"^\d+ records sent, (?P<rate>[\d.]+) records/sec", re.MULTILINE)
 
 _FETCH_MS = 7  # the column of ConsumerPerformance with the time after the assignment of the partitions
 _CONSUMED = 4
@@ -142,10 +139,7 @@ def _produce_by_java(bench: Bench, server: Server, topic: str, records: int) -> 
         *("--num-records", str(records), "--record-size", str(_SIZE), "--throughput", "-1"),
         *("--command-property", "acks=all", "batch.size=1000000", "linger.ms=5"),
     )
-    rates = _SENT.findall(done.stdout)
-    if done.returncode != 0 or not rates:
-        raise performance_tool_failed("ProducerPerformance", done)
-    return records / float(rates[-1])
+    return records / produced_per_second(done)
 
 
 def _fetch_by_java(bench: Bench, server: Server, topic: str, records: int) -> float:

@@ -20,6 +20,7 @@ GROUP = "Kafka's Java producer (ProducerPerformance)"
 
 _TIMEOUT_SECONDS = 900
 
+_SENT = re.compile(r"^\d+ records sent, ([\d.]+) records/sec", re.MULTILINE)
 _STEADY = re.compile(
     r"^(?P<records>\d+) steady state records sent, (?P<rate>[\d.]+) records/sec .*, "
     r"(?P<p50>\d+) ms 50th, \d+ ms 95th, (?P<p99>\d+) ms 99th, (?P<p999>\d+) ms 99\.9th\.$",
@@ -87,6 +88,14 @@ def run_performance_tool(bench: Bench, tool: str, *arguments: str) -> subprocess
 def performance_tool_failed(tool: str, done: subprocess.CompletedProcess[str]) -> RuntimeError:
     """The error with the end of the tool's output."""
     return RuntimeError(f"{tool} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+
+
+def produced_per_second(done: subprocess.CompletedProcess[str]) -> float:
+    """The records per second of a run of ProducerPerformance. Raises RuntimeError if it has failed."""
+    rates = _SENT.findall(done.stdout)
+    if done.returncode != 0 or not rates:
+        raise performance_tool_failed("ProducerPerformance", done)
+    return float(rates[-1])
 
 
 def _transactional(transaction_ms: int) -> tuple[str, ...]:

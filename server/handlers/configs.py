@@ -48,11 +48,10 @@ from ...protocol.messages.list_config_resources import (
 )
 from ...protocol.steps import each
 from ..cluster.forwarded_configs import forward_checked
-from ..concurrency.slices import SlicedFuture
+from ..concurrency.slices import outcome
 from . import config_entries
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable
 
     from ...config.broker_config import BrokerConfig
@@ -62,7 +61,6 @@ if TYPE_CHECKING:
     from ..concurrency.slices import Sliced
     from ..context import RequestContext
 
-T = TypeVar("T")
 R = TypeVar("R", DescribeConfigsResult, AlterResult, IncrementalAlterResult)
 
 _KEYS_PER_STEP = 512
@@ -200,20 +198,13 @@ def _altered(broker: Broker, context: RequestContext, request: ConfigsRequest) -
             wanted = broker.config.with_dynamic(
                 default=broker.metadata.image.config(BROKER_RESOURCE, ""), broker_specific=after[1]
             )
-            problem = yield from _outcome(broker, reload.check(wanted))
+            problem = yield from outcome(broker.slices, reload.check(wanted))
             if problem is None:
                 response = yield from _forwarded(broker, request, forward, None)
-                yield from _outcome(broker, reload.reload(broker.metadata.broker_config))
+                yield from outcome(broker.slices, reload.reload(broker.metadata.broker_config))
                 return response
             refused = own_broker, ApiError(ErrorCode.INVALID_REQUEST, problem)
     return (yield from _forwarded(broker, request, forward, refused))
-
-
-def _outcome(broker: Broker, job: asyncio.Future[T]) -> Sliced[T]:
-    """Wait for a job in a thread."""
-    later: SlicedFuture[T] = SlicedFuture(broker.slices)
-    job.add_done_callback(later.end_like)
-    return (yield from later.result())
 
 
 def _forwarded(

@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
+from ..concurrency.garbage import resident_bytes
 from .families import Family, counter, gauge
 from .pace import process_cpu
 
-_STATUS: Final = "/proc/self/statm"
 _IO: Final = "/proc/self/io"
 _DESCRIPTORS: Final = "/proc/self/fd"
 
@@ -17,10 +17,10 @@ _DESCRIPTORS: Final = "/proc/self/fd"
 def process_families() -> Iterator[Family]:
     """CPU time, memory, descriptors and disk I/O. Metrics that the system does not have are omitted."""
     yield counter("process_cpu_seconds_total", "CPU time of the process, in seconds.", process_cpu())
+    resident = resident_bytes()
+    if resident:
+        yield gauge("process_resident_memory_bytes", "Memory of the process.", resident)
     try:
-        with open(_STATUS) as file:
-            pages = int(file.read().split()[1])
-        yield gauge("process_resident_memory_bytes", "Memory of the process.", pages * os.sysconf("SC_PAGE_SIZE"))
         yield gauge("process_open_fds", "Open descriptors.", len(os.listdir(_DESCRIPTORS)))
         with open(_IO) as file:
             numbers = dict(line.split(": ") for line in file.read().splitlines())

@@ -11,7 +11,6 @@ from base64 import b64encode
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
-from ...config.broker import setting as setting_of
 from ...config.definition import ConfigError
 from ...security.cipher_suites import is_of_tls_1_3, openssl_name
 from ...security.jaas import OAUTHBEARER_MODULE, PLAIN_MODULE, SCRAM_MODULE, JaasEntry, JaasError, only_entry
@@ -136,7 +135,9 @@ class Users:
         record = self.image().delegation_tokens.get(token_id)
         if record is None:
             return None
-        expires_ms = min(record.expiration_timestamp, record.max_timestamp)
+        from ...metadata.delegation_tokens import end_of  # few servers have tokens
+
+        expires_ms = end_of(record)
         if expires_ms <= self.now_ms():
             return None
         owner = record.owner.partition(":")[2]
@@ -232,12 +233,7 @@ def _check_handler(settings: ListenerConfig, mechanism: str) -> None:
 
 
 def _max_session_ms(settings: ListenerConfig, mechanism: str) -> int:
-    setting = "connections.max.reauth.ms"
-    name = settings.own_name(f"{mechanism.lower()}.{setting}")
-    text = settings.text(name)
-    if text is None:
-        return settings.int(setting)
-    value = setting_of(setting).parse(text)
+    _, value = settings.of_mechanism(mechanism, "connections.max.reauth.ms")
     assert isinstance(value, int)
     return value
 

@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 from urllib.parse import unquote, urlsplit
 
-from ...config.broker import setting as setting_of
 from ...config.definition import ConfigError, ConfigValue
 from ...security.jwt_claims import SignedRules, UnsignedRules, validate_signed, validate_unsigned
 from ...security.oauthbearer import MECHANISM, OAuthBearerExchange, OAuthToken
@@ -166,14 +165,7 @@ def _tls(settings: ListenerConfig, options: Mapping[str, str]) -> ssl.SSLContext
 
 def _value(settings: ListenerConfig, name: str) -> tuple[str, ConfigValue]:
     """The value for the mechanism, the listener or in general, with the name under which it was set."""
-    own = settings.own_name(f"{MECHANISM.lower()}.{name}")
-    text = settings.text(own)
-    if text is None:
-        return settings.name_in_effect(name), settings.get(name)
-    try:
-        return own, setting_of(name).parse(text)
-    except ConfigError as error:
-        raise ConfigError(error.message.replace(name, own), own) from None
+    return settings.of_mechanism(MECHANISM, name)
 
 
 def _text(settings: ListenerConfig, name: str) -> str | None:

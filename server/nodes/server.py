@@ -76,9 +76,9 @@ class Server(NodeServer):
         assert self._background is not None
         try:
             # A client whose connection is accepted, and which gets no response, may not look for another leader.
-            self._bind(config.listeners, refuse_until_start=config.has_remote_controllers or config.serves_brokers)
+            self._bind(config.listeners, refuse_until_start=config.has_peers)
             self._bind_metrics()
-            if config.has_remote_controllers or config.serves_brokers:
+            if config.has_peers:
                 from .outgoing_security import to_brokers  # a single node does not need it
 
                 self._to_brokers = self._outgoing(to_brokers)

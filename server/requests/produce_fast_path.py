@@ -162,10 +162,8 @@ class _Replicating:
         return parts
 
     def _complete(self, parts: list[Part]) -> None:
-        connection, self._connection = self._connection, None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        connection = self._connection
+        self.cancel()
         self.parts = parts
         if connection is not None:
             connection.response_ready(self)
