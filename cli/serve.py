@@ -10,7 +10,9 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+from ..protocol.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     import click

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from ..protocol.named_tuples import NamedTuple
 from ..protocol.records import UnsupportedMagicError
 from .checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,

@@ -8,7 +8,9 @@ minimum (`segment_bytes` under 1 MiB) are allowed here, so that tests can create
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+from ..protocol.named_tuples import NamedTuple
 
 _MAX_INT64 = 0x7FFF_FFFF_FFFF_FFFF
 _DAY_MS = 24 * 60 * 60 * 1000

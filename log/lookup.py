@@ -11,7 +11,6 @@ the log may change.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import NamedTuple
 
 from ..protocol.compression import (
     STORED_MAX_SIZE,
@@ -21,6 +20,7 @@ from ..protocol.compression import (
     decompress_pieces,
 )
 from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.named_tuples import NamedTuple
 from ..protocol.paged_bytes import PagedBytes
 from ..protocol.record_search import search
 from ..protocol.records import BATCH_OVERHEAD, HEADER, LOG_APPEND_TIME, BatchHeader, InvalidRecordsError

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from typing import NamedTuple
 
+from ..protocol.named_tuples import NamedTuple
 from .checkpoints import TopicPartition
 from .directory import LogDirectory
 from .files import FileSystem, join

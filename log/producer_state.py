@@ -34,10 +34,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from struct import Struct
 from struct import error as struct_error
-from typing import NamedTuple
 
 from ..protocol.checksum import crc32c
 from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.named_tuples import NamedTuple
 from ..protocol.records import (
     CONTROL_MASK,
     LOG_OVERHEAD,

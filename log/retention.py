@@ -20,8 +20,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from ..protocol.named_tuples import NamedTuple
 from .config import LogConfig
 
 

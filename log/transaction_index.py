@@ -18,8 +18,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from struct import Struct
-from typing import NamedTuple
 
+from ..protocol.named_tuples import NamedTuple
 from .descriptors import ColdRead, DescriptorCache, FileRange, OpenFile
 
 _ENTRY = Struct(">hqqqq")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterator
 from struct import Struct
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from ..protocol.checksum import crc32c, crc32c_joined
 from ..protocol.compression import (
@@ -30,6 +30,7 @@ from ..protocol.compression import (
     decompress_pieces,
 )
 from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.named_tuples import NamedTuple
 from ..protocol.paged_bytes import PagedBytes
 from ..protocol.record_cursor import Cursor
 from ..protocol.record_scan import BYTES_PER_ELEMENT, STEP_ELEMENTS, RecordScan

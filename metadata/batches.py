@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct as Layout
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ..protocol.codec import decode, encode
 from ..protocol.errors import MalformedMessage, UnsupportedVersion
@@ -26,6 +26,7 @@ from ..protocol.messages.control_records import (
     SnapshotHeaderRecord,
     VotersRecord,
 )
+from ..protocol.named_tuples import NamedTuple
 from ..protocol.records import (
     CompressionError,
     InvalidRecordsError,

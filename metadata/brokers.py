@@ -12,10 +12,11 @@ The embedded broker passes through the same states in its own controller, as a c
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages import assign_replicas_to_dirs as directories
+from ..protocol.named_tuples import NamedTuple
 from .features import (
     CORDONED_DIRECTORIES_SINCE,
     DIRECTORIES_SINCE,

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ..protocol.messages.control_records import (
     KRaftVersionRecord,
@@ -24,6 +24,7 @@ from ..protocol.messages.control_records import (
     SnapshotHeaderRecord,
     VotersRecord,
 )
+from ..protocol.named_tuples import NamedTuple
 from ..protocol.steps import completed
 from .batches import (
     ControlRecord,

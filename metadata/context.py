@@ -6,11 +6,12 @@ Random values are drawn only here: topic ids, and the first replica of a topic. 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ..config import topic as topic_settings
 from ..config.definition import ConfigError, ConfigSource, format_value
 from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.named_tuples import NamedTuple
 from ..protocol.uuid import random_uuid
 from .image import BROKER_RESOURCE
 

@@ -17,10 +17,11 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ..protocol.api import ApiKey
 from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.named_tuples import NamedTuple
 from ..protocol.steps import Steps, completed
 from .features import LATEST_METADATA_VERSION, METADATA_VERSION, TRANSACTIONS_SINCE, missing_features
 from .image import MetadataDelta, MetadataImage, MetadataUpdate

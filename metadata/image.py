@@ -22,8 +22,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from ..protocol.named_tuples import NamedTuple
 from ..protocol.steps import Steps, completed
 from ..protocol.uuid import uuid_to_str
 from .records import (

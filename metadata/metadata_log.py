@@ -26,7 +26,7 @@ do that.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ..log.descriptors import DescriptorCache
 from ..log.files import join
@@ -42,6 +42,7 @@ from ..protocol.messages.control_records import (
     Voter,
     VotersRecord,
 )
+from ..protocol.named_tuples import NamedTuple
 from ..protocol.records import iter_batches
 from ..protocol.steps import completed
 from ..protocol.uuid import ONE_UUID, uuid_to_str

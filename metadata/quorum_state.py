@@ -10,8 +10,9 @@ KIP-853 and has no directory ids.
 from __future__ import annotations
 
 import json
-from typing import Final, NamedTuple
+from typing import Final
 
+from ..protocol.named_tuples import NamedTuple
 from ..protocol.uuid import ZERO_UUID, uuid_from_str, uuid_to_str
 
 FILE_NAME: Final = "quorum-state"

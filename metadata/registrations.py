@@ -15,7 +15,9 @@ partition is older than KIP-858).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
+
+from ..protocol.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from .records import PartitionChangeRecord, PartitionRecord, RegisterBrokerRecord, RegisterControllerRecord

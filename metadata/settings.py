@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..log.config import LogConfig
+from ..protocol.named_tuples import NamedTuple
 from .batches import MAX_BATCH_BYTES
 
 if TYPE_CHECKING:

@@ -17,11 +17,12 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ..log.files import join
 from ..log.names import LOG, parse_offset_file_name
 from ..protocol.messages.control_records import SnapshotHeaderRecord
+from ..protocol.named_tuples import NamedTuple
 from .batches import DamagedError, MetadataLogError, read_batches
 from .checkpoint import Snapshot, SnapshotId, decode_snapshot, parse_file_name
 

@@ -28,8 +28,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from .named_tuples import NamedTuple
 from .paged_bytes import PagedBytes
 
 if TYPE_CHECKING:

@@ -34,10 +34,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from .checksum import crc32c
 from .compression import STORED_MAX_SIZE, Codec, CompressionError, compress, decompress_pieces
+from .named_tuples import NamedTuple
 
 Buffer = bytes | bytearray | memoryview
 

@@ -11,7 +11,9 @@ A rate above the quota is throttled for the time after which it would be within 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
+
+from ..protocol.named_tuples import NamedTuple
 
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"

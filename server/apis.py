@@ -17,10 +17,11 @@ columns:
 from __future__ import annotations
 
 import enum
-from typing import Final, NamedTuple
+from typing import Final
 
 from ..protocol.acl import AclOperation, AclResource
 from ..protocol.api import ApiKey
+from ..protocol.named_tuples import NamedTuple
 
 # The maximum number of elements in all arrays of one request.
 _IN_SLICES: Final = 250_000  # the handler is a generator

@@ -11,8 +11,7 @@ offset, and before the first dirty segment with a record younger than `min.compa
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from ...protocol.named_tuples import NamedTuple
 from ..config import LogConfig
 from ..segments import Segments
 

@@ -8,7 +8,8 @@ changed too much in the meantime. The computing process shares no state with the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+
+from ...protocol.named_tuples import NamedTuple
 
 
 class SegmentFiles(NamedTuple):

@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ...metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.named_tuples import NamedTuple
 from .markers import MarkerWriter
 
 if TYPE_CHECKING:

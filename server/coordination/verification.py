@@ -23,10 +23,11 @@ import enum
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ...log.verification import DISABLED, Verification
 from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.named_tuples import NamedTuple
 from ..concurrency.slices import SlicedFuture, pause
 from .callers import Awaiting
 

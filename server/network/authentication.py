@@ -7,7 +7,9 @@ With SASL the state serves the frames of the connection until the peer is authen
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
+
+from ...protocol.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from .frames import Gate

@@ -12,8 +12,9 @@ A limit that is lowered closes no connection.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
+from ...protocol.named_tuples import NamedTuple
 from ...security.quotas import Rate, Window
 
 UNLIMITED: Final = 2**31 - 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Hashable
-from typing import NamedTuple, Protocol, cast
+from typing import Protocol, cast
 
 from ...log.config import LogConfig
 from ...log.lookup import BatchSearch
@@ -21,6 +21,7 @@ from ...log.validation import (
     prepare_steps,
 )
 from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.named_tuples import NamedTuple
 from ...protocol.paged_bytes import PagedBytes
 from ...protocol.records import BATCH_OVERHEAD, HEADER, Buffer
 from .spool import Spool

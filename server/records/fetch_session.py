@@ -16,9 +16,10 @@ from __future__ import annotations
 from collections.abc import Collection, Generator, Iterable
 from functools import lru_cache
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ...protocol.errors import ErrorCode, KafkaError
+from ...protocol.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from ...protocol.messages.fetch import FetchPartition, FetchRequest

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from random import Random, SystemRandom
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ...config.broker_config import BrokerConfig, Listener
 from ...log.config import LogConfig
@@ -22,6 +22,7 @@ from ...log.manager import LogManager
 from ...metadata.image import TOPIC_RESOURCE
 from ...metadata.quorum import DEFAULT_CONTROLLER_ENDPOINT, Endpoint, Metadata, MetadataLogError
 from ...protocol.errors import KafkaError
+from ...protocol.named_tuples import NamedTuple
 from ...protocol.uuid import random_uuid
 from ..concurrency.background import map_with_threads
 from .data_directories import DataDirectoryError, check_data_directories

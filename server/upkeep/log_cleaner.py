@@ -27,11 +27,12 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ...log.compaction.job import CorruptSegmentError
 from ...log.files import NO_DESCRIPTOR_ERRNOS, RealFileSystem
 from ...protocol.errors import KafkaError
+from ...protocol.named_tuples import NamedTuple
 from .compaction_process import InlineWorker, Worker, WorkerError, WorkerNotStartedError, WorkerProcess
 
 if TYPE_CHECKING:
