@@ -127,7 +127,6 @@ test-conformance: $(VENV)/.installed-test ## The conformance suite three times o
 	@$(BIN)/python -m moldau.compat_tests.calibration
 	@$(BIN)/python -m moldau.compat_tests.calibration --busy
 
-# One after the other: two processes that download jars with Ivy damage each other's files.
 .PHONY: test-sparks
 test-sparks: $(VENV)/.installed-test ## All Spark tests with Spark 4.2.0 and 3.5.7
 	@$(BIN)/tox run -q -e spark42,spark35

@@ -28,6 +28,7 @@ from .connector import (
     offline_jars,
     submit_arguments,
 )
+from .ivy_lock import ivy_lock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +51,7 @@ def session(
     (``**{"spark.master": "local[2]"}``). Packages and jars in the settings are kept.
     ``jars_dir``: a folder that contains the connector's jars, for machines without access to a Maven repository. The
     default is ``MOLDAU_SPARK_JARS``. If neither is set, Spark downloads the connector on first use and caches it
-    (``spark.jars.ivy``).
+    (``spark.jars.ivy``); other processes that start at the same time wait for the download.
 
     Raises :class:`SparkUnavailableError` when pyspark, Java or the connector is missing or does not match.
     """
@@ -68,7 +69,8 @@ def session(
     for name, value in settings.items():
         builder = builder.config(name, value)
     try:
-        running = builder.getOrCreate()
+        with ivy_lock(settings):
+            running = builder.getOrCreate()
     except PySparkRuntimeError as error:
         if "JAVA_GATEWAY_EXITED" not in str(error):
             raise

@@ -31,10 +31,11 @@ from .session_end import end_processes_with_this_one
 
 CONFIG = {"auto.create.topics.enable": "false"}
 
-# Tests with Spark. Only one Spark runs at a time: a session of the tests, or of a program that a test starts.
+# Tests with Spark, in two halves that take about the same time. Each half runs in one process and has one session.
 SPARK = ("spark_integration/", "examples/flights/", "examples/flights_pipeline/", "tests/benchmarks/test_spark_rows.py")
+SPARK_ARCHIVES = tuple(f"spark_integration/tests/test_{begin}" for begin in ("archive", "replay", "crash"))
 
-# Spark first, because it keeps one process busy to the end; then the folder with long modules.
+# Spark first, because it keeps two processes busy to the end; then the folder with long modules.
 FOLDERS_THAT_BEGIN = {"spark_integration": 0, "examples": 0, "compat_tests": 1}
 
 SKIP_PREFIX = "Skipped: needs "
@@ -96,13 +97,14 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Distribute the tests (pytest-xdist). A module is not divided, because its tests share servers.
 
-    Tests with Spark are not divided either: one process has the session, and no other one runs Ivy at the same time,
-    which would damage its cache.
+    Tests with Spark are divided in two only: a JVM takes ten seconds of a core to start, and much memory.
     """
     from xdist.scheduler import LoadFileScheduling
 
     class SparkTogether(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
+            if nodeid.startswith(SPARK_ARCHIVES):
+                return "archives of Spark"
             return "Spark" if nodeid.startswith(SPARK) else super()._split_scope(nodeid)
 
     config.option.loadscopereorder = False  # the order is that of pytest_collection_modifyitems
