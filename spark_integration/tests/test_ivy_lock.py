@@ -39,7 +39,8 @@ def test_another_process_waits(settings: dict[str, str]) -> None:
     other = subprocess.Popen(
         [sys.executable, "-c", _OTHER, settings[IVY]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    assert other.stdin is not None and other.stdout is not None
+    assert other.stdin is not None
+    assert other.stdout is not None
     with other:
         assert other.stdout.readline() == "locked\n"
         locked = threading.Event()
