@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
-from .client_security import properties_of_command, security_of_command, security_options
+from .client_security import Security, properties_of_command, security_of_command, security_options
 from .connection import CLIENT_ID, Connection, PeerError
 from .failure import Failure
 
@@ -81,12 +81,16 @@ def parse_addresses(text: str) -> list[tuple[str, int]]:
     return addresses
 
 
-def connect(bootstrap_server: str) -> Connection:
-    """A connection to the first address that accepts one. Raises Failure if none does."""
+def connect(bootstrap_server: str, *, security: Security | None = None, client_id: str = CLIENT_ID) -> Connection:
+    """A connection to the first address that accepts one, with the security of the command or the given one.
+
+    Raises Failure if no address does.
+    """
+    used = security_of_command() if security is None else security
     problems = []
     for host, port in parse_addresses(bootstrap_server):
         try:
-            return Connection(host, port, timeout_s=CONNECT_TIMEOUT_S, security=security_of_command())
+            return Connection(host, port, timeout_s=CONNECT_TIMEOUT_S, security=used, client_id=client_id)
         except PeerError as problem:
             problems.append(f"cannot reach {host}:{port}: {problem}")
     raise Failure(

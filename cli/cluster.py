@@ -41,6 +41,10 @@ class Cluster:
         for connection in (self._bootstrap, *self._brokers.values()):
             connection.close()
 
+    def is_open(self) -> bool:
+        """Whether no broker has closed its connection while it was idle."""
+        return all(connection.is_open() for connection in (self._bootstrap, *self._brokers.values()))
+
     @property
     def bootstrap(self) -> Connection:
         """The connection to the bootstrap broker."""
@@ -93,7 +97,11 @@ class Cluster:
                 raise Failure(f"unknown broker {node_id}; the cluster has: {known}")
             host, port = addresses[node_id]
             self._brokers[node_id] = Connection(
-                host, port, timeout_s=CONNECT_TIMEOUT_S, security=self._bootstrap.security
+                host,
+                port,
+                timeout_s=CONNECT_TIMEOUT_S,
+                security=self._bootstrap.security,
+                client_id=self._bootstrap.client_id,
             )
         return self._brokers[node_id]
 

@@ -8,7 +8,8 @@ import click
 from .failure import Failure
 from .suggestions import CommandGroup
 
-# Command to module. Each module has a click command named ``command``; `serve` builds one (see serve.py).
+# Command to module. Each module has a click command named ``command``; `serve` builds one (see serve.py). The
+# console is a package in the layer above, because it is built on the client of these commands.
 _MODULES: Final = {
     "topics": "topics",
     "produce": "produce",
@@ -29,6 +30,7 @@ _MODULES: Final = {
     "bench": "bench",
     "conformance": "conformance",
     "conformance-client": "conformance_client",
+    "console": ".console.command",
 }
 
 HELP: Final = """\b

@@ -5,6 +5,7 @@ newest version that both sides support, as learned from ApiVersions when the con
 """
 
 import itertools
+import select
 import socket
 import sys
 from struct import Struct
@@ -35,10 +36,19 @@ class PeerError(Exception):
 class Connection:
     """A connection that has exchanged ApiVersions: ``api_versions`` maps API keys to the server's versions."""
 
-    def __init__(self, host: str, port: int, *, timeout_s: float, security: Security = PLAINTEXT) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        timeout_s: float,
+        security: Security = PLAINTEXT,
+        client_id: str = CLIENT_ID,
+    ) -> None:
         """Connect, request the server's API versions, and authenticate. Raises PeerError."""
         self.host, self.port = host, port
         self.security = security
+        self.client_id = client_id
         self._timeout_s = timeout_s
         self._correlation_ids = itertools.count(1)
         try:
@@ -67,6 +77,12 @@ class Connection:
 
     def close(self) -> None:
         self._socket.close()
+
+    def is_open(self) -> bool:
+        """Whether the server has not closed the connection, which has no request in flight."""
+        idle = select.poll()
+        idle.register(self._socket, select.POLLIN)
+        return not idle.poll(0)
 
     def offers(self, api_key: ApiKey) -> bool:
         return api_key in self.api_versions
@@ -131,7 +147,7 @@ class Connection:
             request_api_key=request.API_KEY,
             request_api_version=version,
             correlation_id=correlation_id,
-            client_id=CLIENT_ID,
+            client_id=self.client_id,
         )
         body = encode(header, request_header_version(request.API_KEY, version)) + encode(request, version)
         name = ApiKey(request.API_KEY).message_name

@@ -17,8 +17,8 @@ from moldau.conformance.reports.html import SHOWN_BYTES, to_html
 from moldau.conformance.runner import Runner
 from moldau.conformance.target import Target
 from moldau.testing import Broker
+from moldau.testing.browser import Browser
 
-from .browser import Browser
 from .samples import HOSTILE, SAMPLES
 
 Report = dict[str, Any]

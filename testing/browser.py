@@ -10,11 +10,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from moldau.testing.requirements import require_program
+from .requirements import require_program
 
 _TIMEOUT_SECONDS: Final = 60.0
 # The browser reads commands from file descriptor 3 and writes to 4; each message ends with a null byte.
@@ -77,12 +79,38 @@ class Browser:
         for domain in ("Page", "Network", "Runtime", "Log"):
             self.command(f"{domain}.enable")
 
-    def open(self, path: Path) -> None:
-        """Load a file, and return when it is loaded."""
+    def open(self, page: Path | str) -> None:
+        """Load a file or an address, and return when it is loaded."""
+        with self.loading():
+            self.command("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
+
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """A block that leads to another page; returns when that is loaded."""
         self._loaded = False
-        self.command("Page.navigate", url=path.as_uri())
+        yield
         while not self._loaded:
             self._handle(self._receive())
+
+    def follow(self, selector: str) -> None:
+        """Click an element that leads to another page, and return when that is loaded."""
+        with self.loading():
+            self.click(selector)
+
+    def wait_for(self, script: str) -> Any:
+        """Return when the expression is true, which is evaluated for each frame of the page; its value."""
+        return self.evaluate(
+            "new Promise((resolve, reject) => {"
+            f"  const end = Date.now() + {_TIMEOUT_SECONDS * 1000};"
+            "  const look = () => {"
+            f"    const found = {script};"
+            "    if (found) resolve(found);"
+            f"    else if (Date.now() > end) reject(new Error({json.dumps('not true in time: ' + script)}));"
+            "    else setTimeout(look, 20);"
+            "  };"
+            "  look();"
+            "})"
+        )
 
     def display(self, width: int, height: int, scheme: str) -> None:
         """The size of the window, and `light` or `dark`."""

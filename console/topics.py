@@ -1,0 +1,119 @@
+"""The screen of all topics, and the partitions of one."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from ..cli.cluster import Cluster
+from ..cli.failure import Failure
+from ..protocol.api import ApiKey
+from ..protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from ..protocol.messages.metadata import MetadataResponseTopic
+from .fetching import Bounds, bounds, load_topic
+from .rendering import brokers_of, render
+
+# Topics of one page: offsets and sizes are requested for these only.
+_PER_PAGE: Final = 200
+
+
+def _start(request: Request) -> Response:
+    return RedirectResponse("/topics")
+
+
+def _topics(request: Request) -> Response:
+    query = request.query_params.get("q", "").strip()
+    with_internal = request.query_params.get("internal") == "1"
+    page = max(0, _integer(request.query_params.get("page", ""), 0))
+    with brokers_of(request).cluster() as cluster:
+        everything = sorted(cluster.topics(None), key=lambda each: each.name or "")
+        matching = [
+            each
+            for each in everything
+            if (with_internal or not each.is_internal) and query.lower() in (each.name or "").lower()
+        ]
+        shown = matching[page * _PER_PAGE : (page + 1) * _PER_PAGE]
+        found = bounds(cluster, shown)
+        sizes = _sizes(cluster)
+    return render(
+        request,
+        "topics.html",
+        title="Topics",
+        topics=[_row(each, found.get(each.name or "", {}), sizes) for each in shown],
+        query=query,
+        with_internal=with_internal,
+        total=len(matching),
+        hidden=sum(1 for each in everything if each.is_internal) if not with_internal else 0,
+        page=page,
+        pages=(len(matching) + _PER_PAGE - 1) // _PER_PAGE,
+        per_page=_PER_PAGE,
+    )
+
+
+def _row(topic: MetadataResponseTopic, offsets: dict[int, Bounds], sizes: dict[tuple[str, int], int]) -> dict[str, Any]:
+    name = topic.name or ""
+    partitions = [each.partition_index for each in topic.partitions]
+    known = [sizes[name, each] for each in partitions if (name, each) in sizes]
+    return {
+        "name": name,
+        "internal": topic.is_internal,
+        "partitions": len(partitions),
+        "replicas": max((len(each.replica_nodes) for each in topic.partitions), default=0),
+        "records": sum(each.end - each.first for each in offsets.values()),
+        "size": sum(known) if known else None,
+        "leaderless": sum(1 for each in topic.partitions if each.leader_id < 0),
+        "out_of_sync": sum(1 for each in topic.partitions if len(each.isr_nodes) < len(each.replica_nodes)),
+    }
+
+
+def _sizes(cluster: Cluster) -> dict[tuple[str, int], int]:
+    """The bytes of each partition on its largest replica; empty where the server does not say."""
+    if not cluster.bootstrap.offers(ApiKey.DESCRIBE_LOG_DIRS):
+        return {}
+    found: dict[tuple[str, int], int] = {}
+    for node_id in cluster.broker_ids():
+        for directory in cluster.ask_broker(node_id, DescribeLogDirsRequest(topics=None)).results:
+            for topic in directory.topics:
+                for each in topic.partitions:
+                    key = (topic.name, each.partition_index)
+                    found[key] = max(found.get(key, 0), each.partition_size)
+    return found
+
+
+def _partitions(request: Request) -> Response:
+    name = request.path_params["name"]
+    with brokers_of(request).cluster() as cluster:
+        topic = load_topic(cluster, name)
+        sizes = _sizes(cluster)
+    rows = [
+        {
+            "partition": each.partition_index,
+            "leader": each.leader_id,
+            "epoch": each.leader_epoch,
+            "replicas": each.replica_nodes,
+            "in_sync": each.isr_nodes,
+            "bounds": topic.bounds.get(each.partition_index),
+            "size": sizes.get((name, each.partition_index)),
+        }
+        for each in sorted(topic.metadata.partitions, key=lambda each: each.partition_index)
+    ]
+    return render(request, "partitions.html", title=name, topic=topic, rows=rows)
+
+
+def _integer(text: str, default: int) -> int:
+    """A number of a query; the default if it is empty. Raises Failure."""
+    if not text:
+        return default
+    if not (text.removeprefix("-").isdecimal() and text.isascii() and len(text) < 20):
+        raise Failure(f"{text!r} is not a number")
+    return int(text)
+
+
+ROUTES: Final = [
+    Route("/", _start),
+    Route("/topics", _topics),
+    Route("/topics/{name}/partitions", _partitions),
+]

@@ -1,0 +1,86 @@
+"""The console in a headless Chromium."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from moldau.protocol.records import Record
+from moldau.testing.browser import Browser
+
+from .conftest import Console
+
+pytestmark = pytest.mark.slow
+
+HOSTILE = b"<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with Browser() as started:
+        yield started
+
+
+@pytest.fixture(autouse=True)
+def nothing_foreign(browser: Browser, console: Console) -> Iterator[None]:
+    """Each test leaves no message on the browser's console, and no request to another host."""
+    browser.display(1280, 800, "light")
+    browser.console.clear()
+    browser.requests.clear()
+    yield
+    assert browser.console == []
+    allowed = (f"{console.address}/", "data:", "about:")
+    assert [address for address in browser.requests if not address.startswith(allowed)] == []
+
+
+def width_fits(browser: Browser) -> bool:
+    return bool(browser.evaluate("document.documentElement.scrollWidth <= innerWidth"))
+
+
+def test_a_user_reads_a_record_by_keyboard_and_mouse(
+    browser: Browser, console: Console, new_topic: Callable[..., str], send: Callable[..., int]
+) -> None:
+    topic = new_topic()
+    send(topic, [Record(0, 1_700_000_000_000, b"key", b'{"id": 7, "text": "Z\xc3\xbcrich"}')])
+    send(topic, [Record(0, 1_700_000_000_001, HOSTILE, HOSTILE, [(HOSTILE.decode(), HOSTILE)])])
+    browser.open(f"{console.address}/topics")
+    browser.press("/")
+    assert browser.evaluate("document.activeElement.name") == "q"
+    for character in topic:
+        browser.press(character)
+    with browser.loading():
+        browser.press("Enter")
+    browser.follow("tbody a")
+    assert browser.evaluate("document.title") == f"{topic} · Moldau console"
+    for _ in range(2):  # the details open and close
+        browser.click("[data-open]")
+        shown = browser.wait_for("document.querySelector('.expanded pre')?.textContent")
+        assert shown == HOSTILE.decode()
+        assert browser.evaluate("document.querySelector('[data-open]').getAttribute('aria-expanded')") == "true"
+        browser.click("[data-open]")
+        assert browser.evaluate("document.querySelector('.expanded')") is None
+    assert browser.evaluate("document.title") == f"{topic} · Moldau console"
+    browser.follow(f"a[href='/topics/{topic}/0/0']")
+    assert "Zürich" in browser.evaluate("document.querySelector('pre').textContent")
+
+
+def test_pages_fit_a_phone_and_the_theme_is_kept(
+    browser: Browser, console: Console, new_topic: Callable[..., str], send: Callable[..., int]
+) -> None:
+    topic = new_topic(2)
+    send(topic, [Record(0, 1_700_000_000_000, b"k" * 400, b"v" * 5000), Record(0, 1_700_000_000_001, None, HOSTILE)])
+    browser.display(390, 844, "dark")
+    for path in (f"/topics?q={topic}", f"/topics/{topic}", f"/topics/{topic}/0/0", f"/topics/{topic}/partitions"):
+        browser.open(console.address + path)
+        assert width_fits(browser), path
+    color = "getComputedStyle(document.body.parentElement).backgroundColor"
+    dark = browser.evaluate(color)
+    browser.click("#theme")
+    light = browser.evaluate(color)
+    assert light != dark
+    browser.open(f"{console.address}/topics")
+    assert browser.evaluate(color) == light
+    browser.click("#theme")
+    assert browser.evaluate(color) == dark
+    browser.evaluate("localStorage.clear()")

@@ -1,0 +1,75 @@
+"""Which requests the console refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from moldau.console.guard import is_this_machine
+
+from .conftest import Console
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:8080", "localhost:80", "[::1]:8080", "127.8.8.8"])
+def test_names_of_this_machine(host: str) -> None:
+    assert is_this_machine(host)
+
+
+@pytest.mark.parametrize("host", ["", "evil.example", "127.0.0.1.evil.example", "0.0.0.0", "10.0.0.1:80", "[", "a:b:c"])
+def test_other_names(host: str) -> None:
+    assert not is_this_machine(host)
+
+
+def test_a_host_that_an_attacker_points_to_this_machine_is_refused(console: Console) -> None:
+    answer = console.get("/topics", Host="evil.example")
+    assert answer.status == 421
+    assert "evil.example" in answer.text
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
+def test_a_page_of_another_site_changes_nothing(console: Console, headers: dict[str, str]) -> None:
+    answer = console.request("POST", "/topics", b"", headers)
+    assert answer.status == 403
+    assert "another site" in answer.text
+
+
+def test_a_console_for_reading_changes_nothing(new_console: Callable[..., Console]) -> None:
+    console = new_console(read_only=True)
+    answer = console.post("/topics", {"name": "x"})
+    assert answer.status == 403
+    assert "--read-only" in answer.text
+    assert "read-only" in console.get("/topics").text
+
+
+def test_a_token_is_needed_and_the_link_with_it_sets_a_cookie(new_console: Callable[..., Console]) -> None:
+    console = new_console(token="secret-token")
+    assert console.get("/topics").status == 401
+    assert console.get("/topics?token=wrong").status == 401
+    assert console.get("/topics", Authorization="Bearer wrong").status == 401
+    assert console.get("/topics", Authorization="Bearer secret-token").status == 200
+    link = console.get("/topics?token=secret-token")
+    assert (link.status, link.headers["location"]) == (303, "/topics")
+    cookie = link.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert console.get("/topics", Cookie=cookie.split(";")[0]).status == 200
+    # With a token, the console has other names than those of this machine.
+    assert console.get("/topics", Host="console.example", Authorization="Bearer secret-token").status == 200
+
+
+@pytest.mark.parametrize("path", ["/topics", "/nowhere", "/static/console.js", "/static/none.css"])
+def test_every_response_has_a_policy_against_foreign_content(console: Console, path: str) -> None:
+    headers = console.get(path).headers
+    assert headers["content-security-policy"].startswith("default-src 'self';")
+    assert "unsafe" not in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff"
