@@ -8,6 +8,7 @@ membership is lost; like a supervisor, the simulation starts it again.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from moldau.server.concurrency import background
 from moldau.server.nodes import node_server
 from moldau.server.nodes.controller_server import ControllerServer
 from moldau.server.nodes.server import Server
+from moldau.server.requests.load_ahead import modules_of_requests
 from moldau.server.storage.formatting import format_directories
 
 from .world import SimulatedBackground, SimulatedLoop
@@ -173,6 +175,13 @@ class ErrorLog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.lines.append(self.format(record))
+
+
+def load_modules() -> None:
+    """Import what servers import after their startup, step by step, until all is imported in the process. Otherwise the
+    first simulation of a process would have more steps than the others."""
+    for name in modules_of_requests():
+        importlib.import_module(name)
 
 
 @contextmanager

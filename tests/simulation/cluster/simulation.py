@@ -21,7 +21,7 @@ from .clients import ClientProcess
 from .faults import Faults
 from .invariants import Invariants
 from .network import SimulatedNetwork
-from .nodes import CONTROLLER, ErrorLog, Node, without_threads
+from .nodes import CONTROLLER, ErrorLog, Node, load_modules, without_threads
 from .transactions import Transactions
 from .workloads import DATA_TOPIC, Configs, GroupOffsets, Producer, ProducerIds, Topics, Workload, create_topic
 from .world import START_SECONDS, World
@@ -102,6 +102,7 @@ class Cluster:
 
     def run(self) -> None:
         """Raises `SimulationError`."""
+        load_modules()
         with without_collector(), self._installed():
             try:
                 self._run()
