@@ -131,6 +131,7 @@ class Client:
         self.dice = Random(process.dice.random())
         self._links: dict[int, Link] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
+        self._leader_epochs: dict[tuple[str, int], int] = {}
 
     def any_broker(self) -> int:
         return self.dice.choice(self.process.brokers)
@@ -150,14 +151,23 @@ class Client:
             return None
 
     async def leader_of(self, topic: str, partition: int) -> int:
-        """The leader of a partition, as a broker knows it."""
+        """The leader of a partition, as a broker knows it.
+
+        A broker may be behind, and name an earlier leader: itself, after a pause. A client that knows a later leader
+        epoch ignores this, as Kafka's clients do (KIP-320). With the sequence numbers that the later leader has
+        accepted, a producer would get OUT_OF_ORDER_SEQUENCE_NUMBER from the earlier one.
+        """
+        known = self._leader_epochs
         while True:
             wanted = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-            response = await self.call(self.any_broker(), wanted, Versions(4, 12))
+            response = await self.call(self.any_broker(), wanted, Versions(7, 12))
             if response is not None:
                 (found,) = response.topics
                 for each in found.partitions:
-                    if each.partition_index == partition and each.leader_id >= 0 and not each.error_code:
+                    if each.partition_index != partition or each.leader_epoch < known.get((topic, partition), -1):
+                        continue
+                    known[topic, partition] = each.leader_epoch
+                    if each.leader_id >= 0 and not each.error_code:
                         return int(each.leader_id)
             await self.pause(0.5)
 
