@@ -17,7 +17,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from ..cli.failure import Failure
-from . import messages, topics
+from . import messages, streams, topics
 from .brokers import Brokers
 from .guard import Guard
 from .rendering import render, wants_json
@@ -38,6 +38,7 @@ def create_app(brokers: Brokers, *, read_only: bool = False, token: str | None =
     routes: list[BaseRoute] = [
         *topics.ROUTES,
         *messages.ROUTES,
+        *streams.ROUTES,
         Mount("/static", StaticFiles(directory=_STATIC), name="static"),
     ]
     app = Starlette(

@@ -20,7 +20,7 @@ from .brokers import Brokers
 from .values import visible
 
 _NAVIGATION: Final = (("/topics", "Topics"),)
-_TABS: Final = (("", "Messages"), ("/partitions", "Partitions"))
+_TABS: Final = (("", "Messages"), ("/search", "Search"), ("/live", "Live"), ("/partitions", "Partitions"))
 MAX_FORM_BYTES: Final = 16 << 20
 
 

@@ -84,3 +84,47 @@ def test_pages_fit_a_phone_and_the_theme_is_kept(
     browser.click("#theme")
     assert browser.evaluate(color) == dark
     browser.evaluate("localStorage.clear()")
+
+
+def test_a_search_shows_what_it_finds_and_its_progress(
+    browser: Browser, console: Console, new_topic: Callable[..., str], send: Callable[..., int]
+) -> None:
+    topic = new_topic()
+    send(topic, [Record(0, 1_700_000_000_000, b"k%d" % number, b'{"id": %d}' % number) for number in range(300)])
+    send(topic, [Record(0, 1_700_000_000_001, HOSTILE, HOSTILE)])
+    browser.open(f"{console.address}/topics/{topic}/search")
+    browser.evaluate("document.querySelector('[name=text]').value = 'value.id > 296 or value contains \"onerror\"'")
+    browser.evaluate("document.querySelector('[name=mode]').value = 'where'")
+    browser.follow(".bar .primary")
+    status = "document.querySelector('[data-status]').textContent"
+    assert browser.wait_for(f"{status}.endsWith('Done.') && {status}").startswith("4 records found, 301 of 301 offsets")
+    previews = "[...document.querySelectorAll('.value .preview')].map((each) => each.textContent)"
+    assert browser.evaluate(previews) == [HOSTILE.decode(), '{"id": 299}', '{"id": 298}', '{"id": 297}']
+    assert browser.evaluate("document.title") == f"Search in {topic} · Moldau console"
+    assert browser.evaluate("document.querySelector('[data-stop]').hidden")
+
+
+def test_a_live_page_follows_pauses_and_continues(
+    browser: Browser, console: Console, new_topic: Callable[..., str], send: Callable[..., int]
+) -> None:
+    topic = new_topic()
+    send(topic, [Record(0, 1_700_000_000_000, None, b"before")])
+    browser.open(f"{console.address}/topics/{topic}/live")
+    browser.wait_for("document.querySelector('.stream').dataset.state === 'on'")
+    send(topic, [Record(0, 1_700_000_000_001, None, HOSTILE)])
+    values = "[...document.querySelectorAll('.value .preview')].map((each) => each.textContent)"
+    browser.wait_for("document.querySelector('.value .preview')")
+    assert browser.evaluate(values) == [HOSTILE.decode()]
+    browser.click("[data-open]")
+    assert browser.wait_for("document.querySelector('.expanded pre')?.textContent") == HOSTILE.decode()
+    browser.click("[data-pause]")
+    assert "Paused." in browser.evaluate("document.querySelector('[data-status]').textContent")
+    for _ in range(3):
+        send(topic, [Record(0, 1_700_000_000_002, None, b"%d" % number) for number in range(40)])
+    browser.click("[data-pause]")
+    status = "document.querySelector('[data-status]').textContent"
+    text = browser.wait_for(f"{status}.includes('omitted') && {status}")
+    assert text == "Live. 51 records shown, 70 records omitted because they came too fast."
+    assert browser.evaluate(f"{values}.slice(0, 2)") == ["39", "38"]
+    assert browser.evaluate("document.querySelectorAll('.expanded').length") == 1
+    assert browser.evaluate("document.title") == f"Live: {topic} · Moldau console"

@@ -1,0 +1,264 @@
+"""Server-sent events: the results of a search, and the live end of a topic.
+
+The browser's EventSource connects again by itself, with the identifier of the last event, which is the position. Steps
+run in threads; when the page is closed, no further step begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any, Final
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from ..cli.connection import PeerError
+from ..cli.failure import Failure
+from .fetching import Topic, load_topic
+from .filters import Filter, filter_of
+from .messages import View, as_row, partitions_of, start_offsets
+from .record_pages import parse_offsets, written_offsets
+from .rendering import brokers_of, html, render
+from .search import Search
+from .tail import Tail, Update
+from .values import FORMATS
+
+# At most ten updates per second, however many records arrive.
+_UPDATE_INTERVAL_S: Final = 0.1
+_KEEP_ALIVE: Final = b": no news\n\n"
+_RETRY_MS: Final = 2000
+
+
+def _search(request: Request) -> Response:
+    """The page of a search; its results are `_search_events`."""
+    view = View.of(request)
+    text, mode = request.query_params.get("text", ""), _mode(request)
+    problem = None
+    try:
+        filter_of(mode, text)
+    except Failure as failure:
+        problem = failure.message
+    with brokers_of(request).cluster() as cluster:
+        topic = load_topic(cluster, request.path_params["name"])
+    return render(
+        request,
+        "search.html",
+        title=f"Search in {topic.name}",
+        topic=topic,
+        view=view,
+        mode=mode,
+        text=text,
+        problem=problem,
+        events=view.query(text=text, mode=mode) if text.strip() and problem is None else None,
+    )
+
+
+def _mode(request: Request) -> str:
+    return "where" if request.query_params.get("mode") == "where" else "text"
+
+
+async def _search_events(request: Request) -> Response:
+    view = View.of(request)
+    wanted = filter_of(_mode(request), request.query_params.get("text", ""))
+    if wanted is None:
+        raise Failure("give the text to search for")
+    return _stream(_search_steps(request, view, wanted))
+
+
+async def _search_steps(request: Request, view: View, wanted: Filter) -> AsyncGenerator[bytes, None]:
+    cluster = await run_in_threadpool(brokers_of(request).open)
+    try:
+
+        def begin() -> tuple[Topic, Search]:
+            topic = load_topic(cluster, request.path_params["name"])
+            partitions = partitions_of(topic, view.partition)
+            start = {} if view.is_backwards else start_offsets(cluster, topic, partitions, view)
+            search = Search(
+                cluster,
+                topic,
+                wanted,
+                partitions,
+                start,
+                backwards=view.is_backwards,
+                committed=view.committed,
+                limit=view.limit,
+            )
+            return topic, search
+
+        topic, search = await run_in_threadpool(begin)
+        is_done = False
+        while not is_done:
+            progress = await run_in_threadpool(search.step)
+            is_done = progress.is_done
+            shown = [as_row(topic.name, row, view.form) for row in progress.rows]
+            markup = html(request, "record_bodies.html", rows=shown) if shown else ""
+            yield _event(
+                "step",
+                {
+                    "html": markup,
+                    "scanned": progress.scanned,
+                    "total": progress.total,
+                    "found": progress.found,
+                    "done": is_done,
+                },
+            )
+    finally:
+        cluster.close()
+
+
+def _live(request: Request) -> Response:
+    """The page of the live end; its records are `_live_events`."""
+    view = View.of(request)
+    text, mode = request.query_params.get("text", ""), _mode(request)
+    problem = None
+    try:
+        filter_of(mode, text)
+    except Failure as failure:
+        problem = failure.message
+    with brokers_of(request).cluster() as cluster:
+        topic = load_topic(cluster, request.path_params["name"])
+    return render(
+        request,
+        "live.html",
+        title=f"Live: {topic.name}",
+        topic=topic,
+        view=view,
+        mode=mode,
+        text=text,
+        problem=problem,
+        formats=FORMATS,
+        events=None if problem else view.query(text=text, mode=mode),
+    )
+
+
+async def _live_events(request: Request) -> Response:
+    view = View.of(request)
+    wanted = filter_of(_mode(request), request.query_params.get("text", ""))
+    position = request.headers.get("last-event-id") or request.query_params.get("from", "")
+    return _stream(_live_updates(request, view, wanted, parse_offsets(position)))
+
+
+async def _live_updates(
+    request: Request, view: View, wanted: Filter | None, start: Mapping[int, int]
+) -> AsyncGenerator[bytes, None]:
+    name = request.path_params["name"]
+    tails = await run_in_threadpool(_open_tails, request, view, wanted, start)
+    # Each tail has at most one update that was not sent. So a slow page slows its tail, which then omits records.
+    updates: asyncio.Queue[Update | Failure | PeerError] = asyncio.Queue(maxsize=1)
+    tasks = [asyncio.create_task(_follow(tail, updates)) for tail in tails]
+    try:
+        positions = {partition: offset for tail in tails for partition, offset in tail.positions.items()}
+        yield _event("open", {}, written_offsets(positions))
+        while True:
+            found = [await updates.get()]
+            while not updates.empty():
+                found.append(updates.get_nowait())
+            rows, omitted = [], 0
+            for update in found:
+                if not isinstance(update, Update):
+                    raise update
+                rows += update.rows
+                omitted += update.omitted
+                positions |= update.positions
+            if not rows and not omitted:
+                yield _KEEP_ALIVE
+                continue
+            rows.sort(key=lambda row: row.record.timestamp)  # stable, so partitions keep their order
+            shown = [as_row(name, row, view.form) for row in reversed(rows)]
+            data = {"html": html(request, "record_bodies.html", rows=shown), "shown": len(shown), "omitted": omitted}
+            yield _event("records", data, written_offsets(positions))
+            await asyncio.sleep(_UPDATE_INTERVAL_S)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _open_tails(request: Request, view: View, wanted: Filter | None, start: Mapping[int, int]) -> list[Tail]:
+    """One tail per leader, from these offsets or from the end on. Raises Failure."""
+    first = brokers_of(request).open()
+    try:
+        topic = load_topic(first, request.path_params["name"])
+        partitions = [each for each in partitions_of(topic, view.partition) if each in topic.bounds]
+        if not partitions:
+            raise Failure(f"no partition of {topic.name} has a leader that responds")
+        by_leader: dict[int, dict[int, int]] = {}
+        for each in partitions:
+            known = topic.bounds[each]
+            position = start.get(each, known.end)
+            inside = position if known.first <= position <= known.end else known.end
+            by_leader.setdefault(topic.leaders[each], {})[each] = inside
+        tails: list[Tail] = []
+        try:
+            for offsets in by_leader.values():
+                cluster = brokers_of(request).open()
+                tails.append(Tail(cluster, topic, offsets, wanted, committed=view.committed))
+        except Failure:
+            for tail in tails:
+                tail.close()
+            raise
+        return tails
+    finally:
+        first.close()
+
+
+async def _follow(tail: Tail, updates: asyncio.Queue[Update | Failure | PeerError]) -> None:
+    """Put the updates of a tail into the queue, and the problem that ends them. Closes the tail."""
+    step: asyncio.Task[Update] | None = None
+    try:
+        while True:
+            step = asyncio.create_task(run_in_threadpool(tail.next))
+            try:
+                update: Update | Failure | PeerError = await asyncio.shield(step)
+            except (Failure, PeerError) as problem:
+                update = problem
+            await updates.put(update)
+            if not isinstance(update, Update):
+                return
+    finally:
+        # A thread that still waits for the broker has the connection until it returns.
+        if step is None or step.done():
+            tail.close()
+        else:
+            step.add_done_callback(lambda ended: _close(tail, ended))
+
+
+def _close(tail: Tail, ended: asyncio.Task[Update]) -> None:
+    tail.close()
+    if not ended.cancelled():
+        ended.exception()  # has been retrieved; the page is closed, so no reader is left
+
+
+def _stream(events: AsyncGenerator[bytes, None]) -> Response:
+    return StreamingResponse(
+        _with_problems(events), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"}
+    )
+
+
+async def _with_problems(events: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """The events; a failure becomes the last one. The page connects again after a while, if it should."""
+    yield b"retry: %d\n\n" % _RETRY_MS
+    async with aclosing(events):
+        try:
+            async for event in events:
+                yield event
+        except (Failure, PeerError) as problem:
+            yield _event("problem", {"text": problem.message if isinstance(problem, Failure) else str(problem)})
+
+
+def _event(name: str, data: Mapping[str, Any], identifier: str | None = None) -> bytes:
+    """One event. JSON has no line breaks, which would end it."""
+    lines = [f"event: {name}"] + ([f"id: {identifier}"] if identifier else []) + [f"data: {json.dumps(data)}"]
+    return ("\n".join(lines) + "\n\n").encode()
+
+
+ROUTES: Final = [
+    Route("/topics/{name}/search", _search),
+    Route("/topics/{name}/search/events", _search_events),
+    Route("/topics/{name}/live", _live),
+    Route("/topics/{name}/live/events", _live_events),
+]
