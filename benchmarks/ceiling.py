@@ -100,6 +100,9 @@ class CeilingServer:
     def bootstrap_servers(self) -> str:
         return f"127.0.0.1:{self._port}"
 
+    def address_of(self, listener: str) -> str:
+        raise KeyError(listener)
+
     @property
     def topic(self) -> str:
         """The only topic."""

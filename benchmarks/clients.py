@@ -1,11 +1,11 @@
 """Python's Kafka clients at work, each run in a separate process so that its time includes no other work.
 
-    python -m moldau.benchmarks.clients CLIENT {produce,consume} BOOTSTRAP TOPIC RECORDS
+    python -m moldau.benchmarks.clients CLIENT {produce,consume} BOOTSTRAP TOPIC RECORDS [SETTING=VALUE ...]
 
-CLIENT is confluent-kafka, kafka-python or aiokafka. Records have 1,000 bytes and are produced to partition 0, or
-consumed from its beginning. The partition is assigned, without a group. Settings are the client's defaults. Prints one
-line of JSON: records, seconds. Connecting is excluded: the clock starts when the first record is acknowledged, or when
-the first records have been received, and these are not counted.
+CLIENT is confluent-kafka, kafka-python or aiokafka; the first one accepts settings. Records have 1,000 bytes and are
+produced to partition 0, or consumed from its beginning. The partition is assigned, without a group. Settings are the
+client's defaults. Prints one line of JSON: records, seconds. Connecting is excluded: the clock starts when the first
+record is acknowledged, or when the first records have been received, and these are not counted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 SIZE = 1000
@@ -26,7 +26,13 @@ Counted = tuple[int, float]
 """The number of records, and the time in seconds."""
 
 
-def produce_with_confluent_kafka(bootstrap_servers: str, topic: str, records: int) -> Counted:
+Settings = Mapping[str, str]
+"""Settings of librdkafka, over its defaults."""
+
+
+def produce_with_confluent_kafka(
+    bootstrap_servers: str, topic: str, records: int, settings: Settings | None = None
+) -> Counted:
     """librdkafka waits 5 ms for batches of up to 1 MB, and for all replicas."""
     from confluent_kafka import Producer
 
@@ -36,7 +42,7 @@ def produce_with_confluent_kafka(bootstrap_servers: str, topic: str, records: in
         if error is not None:
             failures.append(error)
 
-    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    producer = Producer({"bootstrap.servers": bootstrap_servers, **(settings or {})})
     value = os.urandom(SIZE)
     producer.produce(topic, value, partition=0, on_delivery=delivered)
     producer.flush()
@@ -56,11 +62,14 @@ def produce_with_confluent_kafka(bootstrap_servers: str, topic: str, records: in
     return records, seconds
 
 
-def consume_with_confluent_kafka(bootstrap_servers: str, topic: str, records: int) -> Counted:
+def consume_with_confluent_kafka(
+    bootstrap_servers: str, topic: str, records: int, settings: Settings | None = None
+) -> Counted:
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
     # It requires a group id even without a group.
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "none", "enable.auto.commit": False})
+    own = {"bootstrap.servers": bootstrap_servers, "group.id": "none", "enable.auto.commit": False}
+    consumer = Consumer({**own, **(settings or {})})
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
 
     def poll() -> int:
@@ -166,7 +175,7 @@ def _some(records: int) -> int:
     return records
 
 
-_WORK: dict[tuple[str, str], Callable[[str, str, int], Counted]] = {
+_WORK: dict[tuple[str, str], Callable[..., Counted]] = {
     ("confluent-kafka", "produce"): produce_with_confluent_kafka,
     ("confluent-kafka", "consume"): consume_with_confluent_kafka,
     ("kafka-python", "produce"): produce_with_kafka_python,
@@ -183,8 +192,12 @@ def main() -> None:
     parser.add_argument("bootstrap_servers")
     parser.add_argument("topic")
     parser.add_argument("records", type=int)
+    parser.add_argument("settings", nargs="*")
     given = parser.parse_args()
-    counted, seconds = _WORK[given.client, given.work](given.bootstrap_servers, given.topic, given.records)
+    arguments = [given.bootstrap_servers, given.topic, given.records]
+    if given.settings:
+        arguments.append(dict(setting.split("=", 1) for setting in given.settings))
+    counted, seconds = _WORK[given.client, given.work](*arguments)
     print(json.dumps({"records": counted, "seconds": seconds}))
 
 

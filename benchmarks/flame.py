@@ -57,10 +57,16 @@ def anonymized(svg: str, title: str) -> str:
     return svg.replace(f"({root.name}/", "(moldau/") if root is not None else svg
 
 
-def _started(directory: Path, config: Mapping[str, str], data_dir: Path | None, brokers: int = 1) -> MeasuredServer:
+def _started(
+    directory: Path,
+    config: Mapping[str, str],
+    data_dir: Path | None,
+    brokers: int = 1,
+    listeners: Mapping[str, str] | None = None,
+) -> MeasuredServer:
     assert brokers == 1, "the graph is of a single process"
     directory.mkdir(exist_ok=True)
-    server = MoldauServer(directory, config=config, data_dir=data_dir)
+    server = MoldauServer(directory, config=config, data_dir=data_dir, listeners=listeners)
     server.start()
     return server
 

@@ -36,7 +36,12 @@ class StartServer(Protocol):
     """Creates and starts a server of one subject."""
 
     def __call__(
-        self, directory: Path, config: Mapping[str, str], data_dir: Path | None, brokers: int
+        self,
+        directory: Path,
+        config: Mapping[str, str],
+        data_dir: Path | None,
+        brokers: int,
+        listeners: Mapping[str, str],
     ) -> MeasuredServer: ...
 
 
@@ -86,11 +91,16 @@ class Measurement:
         return name
 
     def start_server(
-        self, *, config: Mapping[str, str] | None = None, data_dir: Path | None = None, brokers: int = 1
+        self,
+        *,
+        config: Mapping[str, str] | None = None,
+        data_dir: Path | None = None,
+        brokers: int = 1,
+        listeners: Mapping[str, str] | None = None,
     ) -> Server:
         directory = self._directory / f"server-{next(self._numbers)}"
         directory.mkdir()
-        server = self._start_server(directory, config or {}, data_dir, brokers)
+        server = self._start_server(directory, config or {}, data_dir, brokers, listeners or {})
         self._resources.callback(server.close)
         return server
 

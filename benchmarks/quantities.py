@@ -37,6 +37,7 @@ _ALL = (
     Quantity("cpu_us_per_record", "CPU", "µs per record", "CPU"),
     Quantity("cpu_us_per_member", "CPU", "µs per member", "CPU"),
     Quantity("cpu_us_per_transaction", "CPU", "µs per transaction", "CPU"),
+    Quantity("cpu_us_per_connection", "CPU", "µs per connection", "CPU"),
     Quantity("seconds_per_gb", "time", "s per GB", "time per GB"),
     Quantity("seconds", "time", "s", "time"),
     Quantity("rss_mb", "memory", "MB", "memory"),

@@ -19,6 +19,8 @@ _ORDER = (
     "groups_consumers",
     "groups_loading",
     "transactions",
+    "encryption",
+    "access",
     "lifetime",
     "scaling",
     "cold_reader",

@@ -6,8 +6,8 @@ name is the unit. The runner is responsible for rounds, the order of the servers
 
 Names of numbers, for tables and plots: ``records_per_s requests_per_s transactions_per_s
 mb_per_s gb_per_s p50_us p99_us p999_us max_us p50_ms p99_ms p999_ms cpu_s_per_gb cpu_us_per_request cpu_us_per_record
-cpu_us_per_member cpu_us_per_transaction seconds seconds_per_gb rss_mb kb_per_connection kb_per_transactional_id
-kb_per_producer_id``.
+cpu_us_per_member cpu_us_per_transaction cpu_us_per_connection seconds seconds_per_gb rss_mb kb_per_connection
+kb_per_transactional_id kb_per_producer_id``.
 A suffix after one of them (``p99_us_without``) distinguishes it from another number of its kind.
 
 MB and GB are 10^6 and 10^9 bytes. CPU is that of the server's process alone, user and system.
@@ -43,6 +43,9 @@ class Server(Protocol):
     @property
     def bootstrap_servers(self) -> str:
         """``127.0.0.1:port``, the same after every restart."""
+
+    def address_of(self, listener: str) -> str:
+        """``127.0.0.1:port`` of one of the further listeners that it was started with."""
 
     @property
     def pid(self) -> int: ...
@@ -90,12 +93,18 @@ class Bench(Protocol):
         that its server accepts."""
 
     def start_server(
-        self, *, config: Mapping[str, str] | None = None, data_dir: Path | None = None, brokers: int = 1
+        self,
+        *,
+        config: Mapping[str, str] | None = None,
+        data_dir: Path | None = None,
+        brokers: int = 1,
+        listeners: Mapping[str, str] | None = None,
     ) -> Server:
         """For rows with ``own_server``: a running server of the row's subject, on a new or a given data directory;
         stopped
         and removed after the measurement. ``config`` has Kafka's names, which both servers accept. ``brokers`` > 1:
-        processes that are one server here."""
+        processes that are one server here. ``listeners``: further listeners of a single broker, with their security
+        protocols."""
 
     def program(self, name: str) -> list[str]:
         """The command of a program: ``load`` (from load.c; compiled once), a Java class of ``benchmarks/java`` (with

@@ -51,7 +51,13 @@ class NewServer(Protocol):
     """Creates a server without starting it."""
 
     def __call__(
-        self, subject: Subject, directory: Path, config: Mapping[str, str], data_dir: Path | None, brokers: int = 1
+        self,
+        subject: Subject,
+        directory: Path,
+        config: Mapping[str, str],
+        data_dir: Path | None,
+        brokers: int,
+        listeners: Mapping[str, str],
     ) -> MeasuredServer: ...
 
 
@@ -156,7 +162,7 @@ class _RowRun:
     def _add_warm_server(self, subject: Subject, servers: dict[Subject, MeasuredServer], resources: ExitStack) -> None:
         """Start a server, do this row's work once, and stop it temporarily."""
         folder = Path(tempfile.mkdtemp(prefix=f"{self.row.name}-{subject}-", dir=self.directory))
-        server = self.machinery.new_paused_server(subject, folder, {}, None)
+        server = self.machinery.new_paused_server(subject, folder, {}, None, 1, {})
         resources.callback(server.close)
         servers[subject] = server
         server.start()
@@ -195,8 +201,14 @@ class _RowRun:
         return numbers
 
     def _measurement(self, subject: Subject, server: Server | None, scale: float) -> Measurement:
-        def start(directory: Path, config: Mapping[str, str], data_dir: Path | None, brokers: int) -> MeasuredServer:
-            made = self.machinery.new_server(subject, directory, config, data_dir, brokers)
+        def start(
+            directory: Path,
+            config: Mapping[str, str],
+            data_dir: Path | None,
+            brokers: int,
+            listeners: Mapping[str, str],
+        ) -> MeasuredServer:
+            made = self.machinery.new_server(subject, directory, config, data_dir, brokers, listeners)
             try:
                 made.start()
             except BaseException:

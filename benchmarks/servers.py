@@ -71,9 +71,19 @@ class MeasuredServer(Server, Protocol):
 class MoldauServer:
     """``moldau serve`` on a data directory, after the first ``start``."""
 
-    def __init__(self, directory: Path, *, config: Mapping[str, str], data_dir: Path | None = None) -> None:
-        """``directory`` is for the log, and for the data unless ``data_dir`` is given."""
-        (self._port,) = free_ports(1)
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        config: Mapping[str, str],
+        data_dir: Path | None = None,
+        listeners: Mapping[str, str] | None = None,
+    ) -> None:
+        """``directory`` is for the log, and for the data unless ``data_dir`` is given. ``listeners``: further ones, by
+        name, with their security protocols."""
+        self._listeners = dict(listeners or {})
+        self._port, *others = free_ports(1 + len(self._listeners))
+        self._addresses = {name: f"127.0.0.1:{port}" for name, port in zip(self._listeners, others, strict=True)}
         self._directory = directory
         self._data_dir = data_dir or directory / "data"
         self._config = {**COMMON_CONFIG, **config}
@@ -88,6 +98,9 @@ class MoldauServer:
     def bootstrap_servers(self) -> str:
         return f"127.0.0.1:{self._port}"
 
+    def address_of(self, listener: str) -> str:
+        return self._addresses[listener]
+
     @property
     def pid(self) -> int:
         assert self._process is not None, "not running"
@@ -101,8 +114,7 @@ class MoldauServer:
         if self._process is not None and self._process.poll() is None:
             return
         self._end(signal.SIGKILL)
-        command = [sys.executable, "-m", "moldau", "serve", "--listen", self.bootstrap_servers]
-        command += ["--data-dir", str(self._data_dir)]
+        command = [sys.executable, "-m", "moldau", "serve", "--data-dir", str(self._data_dir)]
         command += self._options()
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -137,7 +149,15 @@ class MoldauServer:
         return processes.resident_bytes(self.pid)
 
     def _options(self) -> list[str]:
-        return [word for name, value in self._config.items() for word in ("--set", f"{name}={value}")]
+        if not self._listeners:
+            return ["--listen", self.bootstrap_servers, *_set(self._config)]
+        addresses = {"PLAINTEXT": self.bootstrap_servers, **self._addresses}
+        protocols = {"PLAINTEXT": "PLAINTEXT", **self._listeners}
+        own = {
+            "listeners": ",".join(f"{name}://{address}" for name, address in addresses.items()),
+            "listener.security.protocol.map": ",".join(f"{name}:{each}" for name, each in protocols.items()),
+        }
+        return _set({**own, **self._config})
 
     @property
     def _log(self) -> Path:
@@ -191,10 +211,18 @@ class MoldauBrokers(MoldauServer):
 class ApacheServer:
     """Apache Kafka in a JVM as started by its script; the process and the files are those of the tests' server."""
 
-    def __init__(self, directory: Path, *, config: Mapping[str, str], data_dir: Path | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        config: Mapping[str, str],
+        data_dir: Path | None = None,
+        listeners: Mapping[str, str] | None = None,
+    ) -> None:
         self._kafka = ApacheKafka(
             {**APACHE_CONFIG, **COMMON_CONFIG, **config},
             data_dir=data_dir,
+            listeners=listeners,
             parent=directory,
             jvm_options=APACHE_JVM_OPTIONS,
         )
@@ -207,6 +235,9 @@ class ApacheServer:
     @property
     def bootstrap_servers(self) -> str:
         return self._kafka.bootstrap_servers
+
+    def address_of(self, listener: str) -> str:
+        return self._kafka.address_of(listener)
 
     @property
     def pid(self) -> int:
@@ -267,6 +298,9 @@ class ApacheBrokers:
     def bootstrap_servers(self) -> str:
         return self._cluster.broker(1).bootstrap_servers
 
+    def address_of(self, listener: str) -> str:
+        raise KeyError(listener)
+
     @property
     def pid(self) -> int:
         return self._cluster.broker(1).pid
@@ -321,6 +355,10 @@ class GuardedCeilingServer(CeilingServer):
             self._guard.kill()
             self._guard.communicate()
             self._guard = None
+
+
+def _set(config: Mapping[str, str]) -> list[str]:
+    return [word for name, value in config.items() for word in ("--set", f"{name}={value}")]
 
 
 def _environment() -> dict[str, str]:

@@ -254,17 +254,25 @@ class _Servers:
     """Moldau's settings."""
 
     def __call__(
-        self, subject: Subject, directory: Path, config: Mapping[str, str], data_dir: Path | None, brokers: int = 1
+        self,
+        subject: Subject,
+        directory: Path,
+        config: Mapping[str, str],
+        data_dir: Path | None,
+        brokers: int,
+        listeners: Mapping[str, str],
     ) -> MeasuredServer:
         merged = {**self.extra, **config}
+        assert brokers == 1 or not listeners, "further listeners are for a single broker"
         match subject:
             case Subject.MOLDAU:
                 if brokers > 1:
                     return MoldauBrokers(brokers, directory, config={**merged, **self.moldau}, data_dir=data_dir)
-                return MoldauServer(directory, config={**merged, **self.moldau}, data_dir=data_dir)
+                config = {**merged, **self.moldau}
+                return MoldauServer(directory, config=config, data_dir=data_dir, listeners=listeners)
             case Subject.APACHE if brokers > 1:
                 return ApacheBrokers(brokers, directory, config=merged)
             case Subject.APACHE:
-                return ApacheServer(directory, config=merged, data_dir=data_dir)
+                return ApacheServer(directory, config=merged, data_dir=data_dir, listeners=listeners)
             case Subject.CEILING:
                 return GuardedCeilingServer(programs.command("ceiling"), data_dir or directory / "data")

@@ -10,11 +10,11 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
  * Reads the first records of a topic's partition 0 as fast as it can: {@code AssignedConsumer BOOTSTRAP TOPIC RECORDS
- * [ISOLATION]}.
+ * [SETTING=VALUE ...]}.
  *
  * <p>It assigns the partition instead of subscribing, so no group is used, and has the consumer's default settings,
- * except for {@code isolation.level} if it is given. The clock starts when the first poll has returned records, which are not counted, and stops with the last one:
- * connecting and fetching metadata are excluded. Prints one line of JSON: records, bytes of their values, seconds.
+ * except for those that are given. The clock starts when the first poll has returned records, which are not counted,
+ * and stops with the last one: connecting and fetching metadata are excluded. Prints one line of JSON: records, bytes of their values, seconds.
  */
 public final class AssignedConsumer {
     public static void main(String[] arguments) {
@@ -23,8 +23,9 @@ public final class AssignedConsumer {
         settings.put(ConsumerConfig.BOOTSTRAP_SERVERS_CONFIG, arguments[0]);
         settings.put(ConsumerConfig.KEY_DESERIALIZER_CLASS_CONFIG, ByteArrayDeserializer.class);
         settings.put(ConsumerConfig.VALUE_DESERIALIZER_CLASS_CONFIG, ByteArrayDeserializer.class);
-        if (arguments.length > 3) {
-            settings.put(ConsumerConfig.ISOLATION_LEVEL_CONFIG, arguments[3]);
+        for (String argument : List.of(arguments).subList(3, arguments.length)) {
+            String[] setting = argument.split("=", 2);
+            settings.put(setting[0], setting[1]);
         }
         try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(settings)) {
             TopicPartition partition = new TopicPartition(arguments[1], 0);

@@ -138,7 +138,7 @@ def consume_committed(bench: Bench) -> Numbers:
     """Read the whole topic with Kafka's own consumer, which receives the aborted batches too and drops them."""
     with _filled(bench, bench.count(_CONSUMED_TRANSACTIONS)) as filled:
         command = [*bench.program("AssignedConsumer"), bench.server.bootstrap_servers, filled.topic]
-        command += [str(filled.committed_records), "read_committed"]
+        command += [str(filled.committed_records), "isolation.level=read_committed"]
         before = bench.server.cpu_seconds()
         result = programs.run_for_json("AssignedConsumer", command, timeout_s=_CONSUMER_SECONDS)
         cpu = bench.server.cpu_seconds() - before

@@ -24,6 +24,9 @@ class FakeServer:
         self.bootstrap_servers = f"127.0.0.1:{pid}"
         self._events = events
 
+    def address_of(self, listener: str) -> str:
+        raise KeyError(listener)
+
     def start(self) -> None:
         self._events.append(f"start {self.subject}")
 
@@ -91,7 +94,13 @@ class FakeMachine:
         self.saved += 1
 
     def _new_server(
-        self, subject: Subject, directory: Path, config: Mapping[str, str], data_dir: Path | None, brokers: int = 1
+        self,
+        subject: Subject,
+        directory: Path,
+        config: Mapping[str, str],
+        data_dir: Path | None,
+        brokers: int,
+        listeners: Mapping[str, str],
     ) -> FakeServer:
         assert directory.is_dir()
         assert not list(directory.iterdir())

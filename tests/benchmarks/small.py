@@ -32,11 +32,13 @@ def measured(
     return numbers
 
 
-def started(directory: Path, config: Mapping[str, str], data_dir: Path | None, brokers: int) -> MoldauServer:
+def started(
+    directory: Path, config: Mapping[str, str], data_dir: Path | None, brokers: int, listeners: Mapping[str, str]
+) -> MoldauServer:
     started = (
         MoldauBrokers(brokers, directory, config=config, data_dir=data_dir)
         if brokers > 1
-        else MoldauServer(directory, config=config, data_dir=data_dir)
+        else MoldauServer(directory, config=config, data_dir=data_dir, listeners=listeners)
     )
     started.start()
     return started

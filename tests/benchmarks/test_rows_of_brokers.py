@@ -27,7 +27,7 @@ def test_row(row: Row, tmp_path: Path) -> None:
 
 
 def test_the_cpu_time_and_memory_are_those_of_all_brokers(tmp_path: Path) -> None:
-    server = started(tmp_path, {}, None, 2)
+    server = started(tmp_path, {}, None, 2, {})
     try:
         first = server.cpu_seconds()
         assert first > 0

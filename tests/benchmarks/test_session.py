@@ -92,7 +92,7 @@ def test_a_setting_of_moldau_is_recorded_and_the_result_is_not_stored_in_the_pro
     class Server:
         """Only its settings count."""
 
-        def __init__(self, directory: Path, *, config: dict[str, str], data_dir: Path | None) -> None:
+        def __init__(self, directory: Path, *, config: dict[str, str], data_dir: Path | None, **rest: object) -> None:
             configs.append(config)
 
         def start(self) -> None:
