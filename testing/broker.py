@@ -439,7 +439,7 @@ class Broker:
             self._run = self._start_thread() if self._thread else self._start_process()
             self._bootstrap_servers = self._listen = self._run.wait_ready(self._timeout_s)
             if self._secured is not None:
-                self._secured.prepare(self._listen)
+                self._prepare(self._secured)
                 self._bootstrap_servers = self._secured_address = self.address_of(self._secured.protocol)
             if self._ahead_ms:
                 self._set_clock(self._ahead_ms)
@@ -522,12 +522,13 @@ class Broker:
         finally:
             self.start()
 
+    def _prepare(self, secured: Secured) -> None:
+        """After a start: create the users and ACLs."""
+        secured.prepare(self._listen)
+
     def _command(self) -> list[str]:
         command = [sys.executable, "-m", "moldau", "serve", "--exit-with-stdin"]
-        if self._secured is not None:
-            command += ["--set", f"listeners={self._listeners()}"]
-        elif "listeners" not in self.config:
-            command += ["--listen", self._listen]
+        command += self._listen_options()
         if self._ephemeral:
             command += ["--ephemeral"]
         elif "log.dirs" not in self.config:
@@ -537,6 +538,11 @@ class Broker:
         for name, value in self.config.items():
             command += ["--set", f"{name}={config_text(value)}"]
         return command
+
+    def _listen_options(self) -> list[str]:
+        if self._secured is not None:
+            return ["--set", f"listeners={self._listeners()}"]
+        return [] if "listeners" in self.config else ["--listen", self._listen]
 
     def _listeners(self) -> str:
         """The first listener is for the broker's own requests."""

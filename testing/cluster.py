@@ -4,6 +4,9 @@
         producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
         cluster.kill(cluster.leader_of("orders", 0))
 
+With ``tls``, ``users`` and ``acls``, clients use a secured listener of each broker, as with `Broker`. The brokers
+connect to each other through the listener without security, on the loopback interface.
+
 The brokers are those of ``moldau serve --brokers 3``, in separate processes, but they are not restarted automatically.
 Their ids are 1, 2 and 3. Broker 1 is also the controller: while it is stopped, killed or paused, the others serve their
 partitions, but no topic is created, no other broker can start, and none becomes leader of another one's partitions. A
@@ -31,6 +34,7 @@ from .waiting import wait_until
 if TYPE_CHECKING:
     from ..protocol.messages.metadata import MetadataResponsePartition
     from ..server.processes.members import Member
+    from .secured import Secured
 
 _T = TypeVar("_T")
 _TIMEOUT_S = 60.0
@@ -40,7 +44,12 @@ class ClusterBroker(Broker):
     """One broker of a `Cluster`, with all that a `Broker` offers to tests."""
 
     def __init__(
-        self, member: Member, config: Mapping[str, ConfigValue], timeout_s: float, host: ServerHost | None
+        self,
+        member: Member,
+        config: Mapping[str, ConfigValue],
+        timeout_s: float,
+        host: ServerHost | None,
+        secured: Secured | None,
     ) -> None:
         """See `Broker`. The settings of the cluster are those of ``member``. ``host`` starts the processes, if any."""
         (data_dir,) = member.log_dirs
@@ -52,6 +61,7 @@ class ClusterBroker(Broker):
         self.node_id = member.node_id
         self.is_paused = False
         self._host = host
+        self._secured = secured
 
     @property
     def addresses(self) -> list[str]:
@@ -60,8 +70,13 @@ class ClusterBroker(Broker):
 
     @property
     def address(self) -> str:
-        """The address for clients; known before the first start."""
+        """The address for clients without security, and for the requests of the test; known before the first start."""
         return self._listen
+
+    @property
+    def client_address(self) -> str:
+        """The address for clients; known before the first start."""
+        return self._listen if self._secured is None else self._more_listeners[0].partition("://")[2]
 
     @property
     def responds(self) -> bool:
@@ -94,9 +109,12 @@ class ClusterBroker(Broker):
         """From now on, refuse connections to these addresses of other brokers."""
         self._ask(self._timeout_s, do="cut", addresses=addresses)
 
-    def _command(self) -> list[str]:
+    def _prepare(self, secured: Secured) -> None:
+        """The cluster creates the users and ACLs."""
+
+    def _listen_options(self) -> list[str]:
         listeners = [argument for listener in self._more_listeners for argument in ("--listen", listener)]
-        return [*super()._command(), *listeners]
+        return ["--listen", self._listen, *listeners]
 
     def _start_process(self) -> ServerRun:
         return ServerProcess(self._command(), self._log_path, self._host, f"moldau-{self.node_id}")
@@ -109,6 +127,11 @@ class Cluster:
     partition per broker.
     ``data_dir``: keep the data here, also for later clusters; by default in a temporary directory that is removed.
     ``racks``: the `broker.rack` of each broker.
+    ``tls``, ``users``, ``acls``: see :class:`Broker`. :meth:`client_config` has the settings of clients:
+
+        with Cluster(tls=True, users={"alice": "secret"}, acls=["alice all topic orders"]) as cluster:
+            producer = Producer(cluster.client_config("alice"))
+
     ``session_timeout``: after how many seconds without a heartbeat the controller fences a broker, so that its
     partitions have no leader. Kafka's default is 9; with a short one, a busy machine may fence brokers that work.
     ``timeout_s``: how long a start, a stop or a wait may take before :class:`BrokerError`.
@@ -121,6 +144,9 @@ class Cluster:
         config: Mapping[str, ConfigValue] | None = None,
         data_dir: str | os.PathLike[str] | None = None,
         racks: Sequence[str] | None = None,
+        tls: bool = False,
+        users: Mapping[str, str] | None = None,
+        acls: Sequence[str] | None = None,
         session_timeout: float = 9.0,
         timeout_s: float = _TIMEOUT_S,
     ) -> None:
@@ -130,7 +156,9 @@ class Cluster:
         from ..server.processes.members import format_members, plan
         from ..server.storage.ephemeral import EphemeralDirectory
 
-        self._host = ServerHost(server_environment(os.environ)) if CAN_FORK else None
+        is_secured = tls or bool(users) or acls is not None
+        if is_secured and "listeners" in (config or {}):
+            raise ValueError("listeners cannot be combined with tls, users or acls")
         settings: dict[str, ConfigValue] = {
             "offsets.topic.num.partitions": brokers,
             "transaction.state.log.num.partitions": brokers,
@@ -140,15 +168,26 @@ class Cluster:
         }
         self._timeout_s = timeout_s
         self._directory = EphemeralDirectory("moldau-test-")
+        self._secured: Secured | None = None
+        listeners = "PLAINTEXT://127.0.0.1:0"
+        if is_secured:
+            from .secured import Secured  # most clusters do not need it
+
+            self._secured = Secured(Path(self._directory.path), tls=tls, users=users or {}, acls=acls)
+            settings |= self._secured.settings()
+            listeners += f",{self._secured.protocol}://127.0.0.1:0"
+        self._host = ServerHost(server_environment(os.environ)) if CAN_FORK else None
         path = str(data_dir if data_dir is not None else Path(self._directory.path) / "data")
         texts = [f"{name}={config_text(value)}" for name, value in settings.items()]
-        merged = load(overrides=["listeners=PLAINTEXT://127.0.0.1:0", *texts])
+        merged = load(overrides=[f"listeners={listeners}", *texts])
         self._ports = FreePorts()
         members = plan(merged, [path], brokers, RealFileSystem(), self._ports)
         for member, rack in zip(members, racks or (), strict=racks is not None):
             member.settings["broker.rack"] = rack
         format_members(merged, members, RealFileSystem())
-        self._brokers = {member.node_id: ClusterBroker(member, settings, timeout_s, self._host) for member in members}
+        self._brokers = {
+            member.node_id: ClusterBroker(member, settings, timeout_s, self._host, self._secured) for member in members
+        }
         self._cuts: set[frozenset[int]] = set()
 
     # -- state --
@@ -156,7 +195,22 @@ class Cluster:
     @property
     def bootstrap_servers(self) -> str:
         """The addresses of all brokers, for any client."""
-        return ",".join(broker.address for broker in self._brokers.values())
+        return ",".join(broker.client_address for broker in self._brokers.values())
+
+    @property
+    def ca_file(self) -> Path:
+        """See :attr:`Broker.ca_file`."""
+        if self._secured is None:
+            raise BrokerError("the cluster has no TLS: use Cluster(tls=True)")
+        return self._secured.ca_file
+
+    def client_config(
+        self, user: str | None = None, *, client: str = "confluent-kafka", mechanism: str = "SCRAM-SHA-256"
+    ) -> dict[str, Any]:
+        """The settings with which a client connects to the cluster, as this user. See :meth:`Broker.client_config`."""
+        if self._secured is None:
+            raise BrokerError("the cluster has no security: use Cluster(tls=True) or Cluster(users=...)")
+        return self._secured.client_config(self.bootstrap_servers, user, client, mechanism)
 
     @property
     def broker_ids(self) -> list[int]:
@@ -388,6 +442,13 @@ class Cluster:
         if stopped:
             with ThreadPoolExecutor(len(stopped)) as threads:
                 list(threads.map(lambda broker: broker.start(), stopped))
+        secured = self._secured
+        if secured is not None:
+            secured.prepare(self._responding()[0].address)
+            self._wait_until(
+                lambda: all(secured.is_known_by(broker.address) for broker in self._responding()) or None,
+                "all brokers know the users and the ACLs",
+            )
 
     def close(self) -> None:
         """Stop all brokers, the one with the controller last, and remove the temporary directory."""

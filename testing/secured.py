@@ -1,7 +1,7 @@
 """TLS, users and ACLs of a test's broker: ``Broker(tls=True, users={"alice": "secret"}, acls=["alice read topic t"])``.
 
-The broker has two listeners. Clients use the secured one. The other one, without security and on the loopback
-interface, is for the broker's own requests, and its clients may do everything.
+A broker, also each of a cluster, has two listeners. Clients use the secured one. The other one, without security and on
+the loopback interface, is for the broker's own requests, and its clients may do everything.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from ..protocol.errors import ErrorCode, KafkaError
 from ..security.acl_arguments import creation_of, parse_acl
+from ..security.acls import Acl
 from ..security.jaas import PLAIN_MODULE, SCRAM_MODULE
 from ..security.scram import MECHANISMS as SCRAM_MECHANISMS
 from ..security.scram import MIN_ITERATIONS, salted_password
@@ -88,6 +89,35 @@ class Secured:
                 answers = wire.call(CreateAclsRequest(creations=creations)).results
                 for acl, created in zip(self._acls, answers, strict=True):
                     _check(created.error_code, f"creating the ACL {acl}: {created.error_message}")
+
+    def is_known_by(self, address: str) -> bool:
+        """Whether a broker has all users and ACLs, which another one may have created."""
+        from ..protocol.messages.describe_acls import DescribeAclsRequest
+        from ..protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+        from .acl_requests import acl_filter
+
+        with WireClient(address) as wire:
+            found = wire.call(DescribeUserScramCredentialsRequest(users=None)).results
+            complete = {each.user for each in found if len(each.credential_infos) == len(SCRAM_MECHANISMS)}
+            if not complete >= self._users.keys():
+                return False
+            if not self._acls:
+                return True
+            answer = wire.call(DescribeAclsRequest(**acl_filter()))
+            known = {
+                Acl(
+                    resource.resource_type,
+                    resource.resource_name,
+                    resource.pattern_type,
+                    acl.principal,
+                    acl.host,
+                    acl.operation,
+                    acl.permission_type,
+                )
+                for resource in answer.resources
+                for acl in resource.acls
+            }
+            return known >= set(self._acls)
 
     def client_config(self, address: str, user: str | None, client: str, mechanism: str) -> dict[str, Any]:
         """The settings of a client. Raises ValueError."""
