@@ -24,6 +24,8 @@ _SERVERS = (Subject.APACHE, Subject.MOLDAU)
 _LISTENER = "SECURE"
 _RECORD_BYTES = 1000
 _WARM_UP = 0.5
+_MIN_RECORDS = 4_000
+"""The records of a consumer's first poll, at most 1,000, are not counted; so half of this is sufficient."""
 _TIMEOUT_SECONDS = 600
 
 _CONNECTIONS = 1_000
@@ -109,14 +111,14 @@ class Transfer:
         ca_file, server = secured_server(bench)
         found: dict[str, float] = {}
         for size, batch_records in _SIZES.items():
-            batches = max(2, bench.count(self.records) // batch_records)
+            batches = max(bench.count(self.records), _MIN_RECORDS) // batch_records
             topic = f"bench-{size}"
             create_topic(server, topic, partitions=1, config={})
             if self.fetches:
                 batch = load.batch_of(batch_records, _RECORD_BYTES)
                 load.fill(bench, server, topic, batch, batches)
                 page_cache.sync(server.data_dir.glob(f"{topic}-*/*.log"))
-            warm_up = max(2, round(batches * _WARM_UP))
+            warm_up = round(batches * _WARM_UP)
             self.client(_Run(bench, server, ca_file, topic, warm_up * batch_records), size)
             records = batches * batch_records
             before = server.cpu_seconds()
