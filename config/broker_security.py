@@ -190,7 +190,7 @@ SECTIONS: Final = (
         "SASL",
         Setting(
             "sasl.enabled.mechanisms", LIST, ("GSSAPI",), list_of(), MEDIUM,
-            "Enabled SASL mechanisms: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. Others prevent startup.",
+            "Enabled SASL mechanisms: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, GSSAPI. Others are errors.",
             update=PER_BROKER, acted_on=True,
         ),
         Setting(
@@ -269,8 +269,8 @@ SECTIONS: Final = (
         ),
         Setting(
             "sasl.kerberos.service.name", STRING, None, None, MEDIUM,
-            "Kerberos name of the brokers.",
-            update=PER_BROKER,
+            "Kerberos name of the brokers: the first part of their principals.",
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "sasl.kerberos.kinit.cmd", STRING, "/usr/bin/kinit", None, MEDIUM,
@@ -285,7 +285,7 @@ SECTIONS: Final = (
         Setting(
             "sasl.kerberos.principal.to.local.rules", LIST, ("DEFAULT",), list_of(), MEDIUM,
             "Rules that turn a Kerberos principal into a short name.",
-            update=PER_BROKER,
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "sasl.kerberos.ticket.renew.jitter", DOUBLE, 0.05, None, MEDIUM,

@@ -16,6 +16,8 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from .regex_replacement import replacement_of
+
 _RULE: Final = re.compile(r"RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([^,]*)", re.DOTALL)
 
 
@@ -26,8 +28,8 @@ class RuleError(ValueError):
 class _Rule(NamedTuple):
     match: Callable[[str], Any]
     """The match of the whole name, or None."""
-    replacement: tuple[str | int, ...]
-    """Texts, and numbers of groups."""
+    replace: Callable[[Any], str]
+    """The result for a match."""
     convert: Callable[[str], str]
 
 
@@ -45,8 +47,7 @@ class PrincipalMapping:
                 return distinguished_name
             match = rule.match(distinguished_name)
             if match is not None:
-                parts = (part if isinstance(part, str) else match.group(part) or "" for part in rule.replacement)
-                return rule.convert("".join(parts))
+                return rule.convert(rule.replace(match))
         return None
 
 
@@ -87,31 +88,8 @@ def _rule(pattern: str, replacement: str, case: str) -> _Rule:
         raise RuleError(f"'{pattern}' is not a regular expression of RE2: {error}") from None
     letter = case[:1]
     convert = {"L": str.lower, "U": str.upper}.get(letter, str)
-    return _Rule(compiled.fullmatch, _replacement(replacement.replace("\\/", "/"), compiled.groups), convert)
-
-
-def _replacement(text: str, groups: int) -> tuple[str | int, ...]:
-    """The parts of a replacement: ``\\`` makes the next character literal, ``$`` and digits are a group.
-
-    Of several digits, those that would exceed the number of groups are literal, as in Java.
-    """
-    parts: list[str | int] = []
-    position = 0
-    while position < len(text):
-        character = text[position]
-        position += 1
-        if character == "\\" and position < len(text):
-            parts.append(text[position])
-            position += 1
-        elif character == "$":
-            digits = re.match(r"[0-9]+", text[position:])
-            number = digits[0] if digits else ""
-            while len(number) > 1 and int(number) > groups:
-                number = number[:-1]
-            if not number or int(number) > groups:
-                raise RuleError(f"the replacement '{text}' uses a group that the pattern does not have")
-            parts.append(int(number))
-            position += len(number)
-        else:
-            parts.append(character)
-    return tuple(parts)
+    try:
+        replace = replacement_of(replacement.replace("\\/", "/"), compiled.groups)
+    except ValueError as error:
+        raise RuleError(str(error)) from None
+    return _Rule(compiled.fullmatch, replace, convert)

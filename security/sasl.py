@@ -10,6 +10,10 @@ class SaslFailure(Exception):  # noqa: N818 - an outcome of an exchange
     """The client is not authenticated. The message is for the client."""
 
 
+class SaslInterruption(Exception):  # noqa: N818 - an outcome of an exchange
+    """The exchange failed, and the client may try again. It gets no response. The message is for the log."""
+
+
 def without_escapes(name: str) -> str:
     """A valid saslname (RFC 5801, RFC 5802) as the name of a user."""
     return name.replace("=2C", ",").replace("=3D", "=")
@@ -27,7 +31,8 @@ class Identity(NamedTuple):
 
 
 Job = Callable[[], bytes]
-"""Computes the response to a token. It takes milliseconds, so it runs in a thread. Raises `SaslFailure`."""
+"""Computes the response to a token. It takes milliseconds, so it runs in a thread. Raises `SaslFailure` or
+`SaslInterruption`."""
 
 
 class SaslExchange(Protocol):

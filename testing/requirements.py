@@ -17,6 +17,10 @@ HOW_TO_GET = {
     "go": "Go 1.26 or newer (https://go.dev/dl)",
     "kcat": "kcat (Debian: apt-get install kcat; macOS: brew install kcat)",
     "chromium": "Chromium (Debian: apt-get install chromium)",
+    "krb5kdc": "MIT Kerberos (Debian: apt-get install krb5-kdc krb5-admin-server krb5-user)",
+    "kdb5_util": "MIT Kerberos (Debian: apt-get install krb5-kdc)",
+    "kadmin.local": "MIT Kerberos (Debian: apt-get install krb5-admin-server)",
+    "kinit": "MIT Kerberos (Debian: apt-get install krb5-user)",
     "openssl": "OpenSSL (Debian: apt-get install openssl)",
 }
 
@@ -33,10 +37,19 @@ def missing(what: str, how_to_get_it: str) -> NoReturn:
 
 def require_program(name: str) -> str:
     """The path of a program of ``HOW_TO_GET``; if it is missing, the test ends as in ``missing``."""
-    path = shutil.which(name)
+    # Servers of a system are in sbin, which is not in the path of all users.
+    path = shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin:/usr/local/sbin:/opt/homebrew/opt/krb5/sbin")
     if path is None:
         missing(name, HOW_TO_GET[name])
     return path
+
+
+def require_gssapi() -> None:
+    """The package gssapi; if it is missing, the test ends as in ``missing``."""
+    try:
+        import gssapi  # noqa: F401
+    except ImportError:
+        missing("the package gssapi", "pip install gssapi (Debian: apt-get install gcc python3-dev libkrb5-dev)")
 
 
 def require_kafka_jars(version: str | None = None) -> Path:

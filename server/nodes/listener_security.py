@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from ...config.definition import ConfigError
 from ...security.cipher_suites import is_of_tls_1_3, openssl_name
-from ...security.jaas import OAUTHBEARER_MODULE, PLAIN_MODULE, SCRAM_MODULE, JaasEntry, JaasError, only_entry
+from ...security.gssapi import MECHANISM as GSSAPI
+from ...security.jaas import (
+    KERBEROS_MODULE,
+    OAUTHBEARER_MODULE,
+    PLAIN_MODULE,
+    SCRAM_MODULE,
+    JaasEntry,
+    JaasError,
+    only_entry,
+)
 from ...security.key_stores import (
     KeyStore,
     KeyStoreError,
@@ -51,6 +60,7 @@ _MODULES: Final = {
     PLAIN: PLAIN_MODULE,
     **dict.fromkeys(MECHANISMS, SCRAM_MODULE),
     OAUTHBEARER: OAUTHBEARER_MODULE,
+    GSSAPI: KERBEROS_MODULE,
 }
 """The login modules by mechanism."""
 _PRINCIPAL_BUILDER: Final = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
@@ -88,7 +98,7 @@ class Users:
     """The SCRAM credentials and the delegation tokens of the metadata, which is loaded after the listeners are bound.
 
     It has the threads of authentications: one that computes credentials of delegation tokens, and several that verify
-    tokens of OAuth providers, which may wait for the keys of a provider.
+    tokens of OAuth providers and of Kerberos, which may wait for the keys of a provider, or for a disk.
     """
 
     def __init__(
@@ -177,6 +187,11 @@ def _sasl_security(
             from .oauthbearer_security import exchanges_of  # few servers use it
 
             new_exchange = exchanges_of(settings, _jaas(settings, name), users.now_ms, lambda: timers().now_ms())
+        elif name == GSSAPI:
+            from . import gssapi_security  # few servers use it
+
+            _check_handler(settings, name)
+            new_exchange = gssapi_security.exchanges_of(settings, _jaas(settings, name))
         elif name in MECHANISMS:
             _jaas(settings, name)  # it must be there, although it has no options
             _check_handler(settings, name)
@@ -186,7 +201,7 @@ def _sasl_security(
             _check_handler(settings, name)
             reload.add_plain(settings.listener_name, plain)
             new_exchange = plain.new_exchange
-        executor = users.verifications if name == OAUTHBEARER else users.computations
+        executor = users.verifications if name in (OAUTHBEARER, GSSAPI) else users.computations
         mechanisms[name] = Mechanism(new_exchange, _max_session_ms(settings, name), executor.run)
     return SaslSecurity(
         inner,

@@ -33,7 +33,7 @@ from ...protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsRes
 from ...protocol.messages.headers import ResponseHeader
 from ...protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ...protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from ...security.sasl import Job, SaslExchange, SaslFailure
+from ...security.sasl import Job, SaslExchange, SaslFailure, SaslInterruption
 from ..handlers.api_versions import is_valid_software
 from .dispatch import decode_client_id
 
@@ -259,6 +259,8 @@ class SaslAuthentication:
             pending.respond(respond(answer))
         except SaslFailure as failure:
             self._fail(connection, respond(failure), str(failure), pending)
+        except SaslInterruption as interruption:
+            connection.close(f"it did not authenticate: {interruption}", level=logging.WARNING)
         except Exception:
             logger.exception("The authentication of %s failed with an unexpected error", connection.peer)
             connection.close("its authentication failed", level=logging.ERROR)
