@@ -105,7 +105,7 @@ def command(
     if as_json and (key_separator is not None or null is not None):
         raise click.UsageError("--json cannot be combined with --key-separator or --null")
     fixed_headers = [_parse_header(header) for header in headers]
-    read = _JsonLines(fixed_headers) if as_json else _PlainLines(fixed_headers, key_separator, null)
+    read = JsonLines(fixed_headers) if as_json else _PlainLines(fixed_headers, key_separator, null)
     existed = _partitions(bootstrap_server, topic) is not None
     progress = Progress(topic, confirmed=acks != "0")
 
@@ -170,7 +170,7 @@ class _Object(dict[str, Any]):
         self.repeated = next((name for name, count in names.items() if count > 1), None)
 
 
-class _JsonLines:
+class JsonLines:
     """Parses a line as an object with the fields that `moldau consume --json` prints."""
 
     def __init__(self, headers: list[Header]) -> None:
@@ -301,7 +301,7 @@ def _send_all(
     client: "KafkaProducer",
     progress: Progress,
     lines: Iterable[bytes],
-    read: _PlainLines | _JsonLines,
+    read: _PlainLines | JsonLines,
     partition: int | None,
     on_first: Callable[[], None],
 ) -> None:
@@ -335,7 +335,7 @@ def _flush_briefly(client: "KafkaProducer") -> None:
         client.flush(timeout=_LAST_FLUSH_S)
 
 
-def _read(read: _PlainLines | _JsonLines, number: int, line: bytes) -> OutgoingRecord:
+def _read(read: _PlainLines | JsonLines, number: int, line: bytes) -> OutgoingRecord:
     try:
         return read(line)
     except LineError as error:

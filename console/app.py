@@ -17,7 +17,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from ..cli.failure import Failure
-from . import messages, streams, topics
+from . import messages, send, streams, topics
 from .brokers import Brokers
 from .guard import Guard
 from .rendering import render, wants_json
@@ -39,6 +39,7 @@ def create_app(brokers: Brokers, *, read_only: bool = False, token: str | None =
         *topics.ROUTES,
         *messages.ROUTES,
         *streams.ROUTES,
+        *send.ROUTES,
         Mount("/static", StaticFiles(directory=_STATIC), name="static"),
     ]
     app = Starlette(

@@ -20,7 +20,15 @@ from .brokers import Brokers
 from .values import visible
 
 _NAVIGATION: Final = (("/topics", "Topics"),)
-_TABS: Final = (("", "Messages"), ("/search", "Search"), ("/live", "Live"), ("/partitions", "Partitions"))
+_TABS: Final = (
+    ("", "Messages"),
+    ("/search", "Search"),
+    ("/live", "Live"),
+    ("/send", "Send"),
+    ("/partitions", "Partitions"),
+)
+# Screens that a console for reading does not have.
+_CHANGING: Final = frozenset({"/send"})
 MAX_FORM_BYTES: Final = 16 << 20
 
 
@@ -47,7 +55,7 @@ def html(request: Request, template: str, **values: Any) -> str:
         "bootstrap_server": brokers_of(request).bootstrap_server,
         "read_only": request.app.state.read_only,
         "nav": _NAVIGATION,
-        "tabs": _TABS,
+        "tabs": [tab for tab in _TABS if tab[0] not in _CHANGING or not request.app.state.read_only],
     }
     return _TEMPLATES.get_template(template).render({**common, **values})
 

@@ -228,3 +228,60 @@ function startLive(stream) {
 
 $$("[data-search]").forEach(startSearch);
 $$("[data-live]").forEach(startLive);
+
+// Sending: a null has no text, and a dropped file becomes lines
+
+function showNull(select) {
+  const area = $(`[name="${select.dataset.nulls.replace("_form", "")}"]`, select.form);
+  area.disabled = select.value === "null";
+}
+for (const select of $$("[data-nulls]")) {
+  showNull(select);
+  select.addEventListener("change", () => showNull(select));
+}
+
+for (const area of $$("[data-drop]")) {
+  area.addEventListener("dragover", (event) => {
+    event.preventDefault();
+    area.classList.add("over");
+  });
+  area.addEventListener("dragleave", () => area.classList.remove("over"));
+  area.addEventListener("drop", async (event) => {
+    area.classList.remove("over");
+    const [file] = event.dataTransfer.files;
+    if (!file) return;
+    event.preventDefault();
+    area.value = await file.text();
+  });
+}
+
+// What cannot be undone is confirmed first
+
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (!form.dataset.confirm || form.dataset.confirmed) return;
+  event.preventDefault();
+  const dialog = document.createElement("dialog");
+  const text = document.createElement("p");
+  text.id = "confirm-text";
+  text.textContent = form.dataset.confirm;
+  dialog.setAttribute("aria-labelledby", text.id);
+  const actions = document.createElement("p");
+  actions.className = "actions";
+  const cancel = document.createElement("button");
+  cancel.textContent = "Cancel";
+  const confirm = document.createElement("button");
+  confirm.className = "danger";
+  confirm.textContent = $("button", form).textContent;
+  actions.append(cancel, confirm);
+  dialog.append(text, actions);
+  document.body.append(dialog);
+  dialog.addEventListener("close", () => dialog.remove());
+  cancel.addEventListener("click", () => dialog.close());
+  confirm.addEventListener("click", () => {
+    dialog.close();
+    form.dataset.confirmed = "1";
+    form.requestSubmit();
+  });
+  dialog.showModal();
+});
