@@ -33,33 +33,55 @@ class SessionRequest(NamedTuple):
 
 
 class RequestSession:
-    """See the module docstring. One request at a time."""
+    """See the module docstring. One request at a time.
 
-    __slots__ = ("_epoch", "_id", "_known", "_requested")
+    A request costs as much as has changed since the previous one, whatever the number of partitions.
+    """
+
+    __slots__ = ("_changed", "_epoch", "_id", "_known", "_wanted")
 
     def __init__(self) -> None:
         self._id = NO_SESSION
         self._epoch = INITIAL_EPOCH
         self._known: dict[Key, Position] = {}  # of the leader
-        self._requested: dict[Key, Position] = {}
+        self._wanted: dict[Key, Position] = {}
+        self._changed: dict[Key, None] = {}  # partitions that may differ between `_known` and `_wanted`
 
     @property
-    def requested(self) -> Mapping[Key, Position]:
-        """All partitions of the latest request, also those that it did not name."""
-        return self._requested
+    def wanted(self) -> Mapping[Key, Position]:
+        """All partitions of the next request; after `request`, also those that it did not name."""
+        return self._wanted
 
-    def request(self, wanted: dict[Key, Position]) -> SessionRequest:
-        """The next request for exactly these partitions."""
-        self._requested = wanted
+    def want(self, key: Key, position: Position) -> None:
+        """Request this partition from now on, from this position."""
+        self._wanted[key] = position
+        self._changed[key] = None
+
+    def drop(self, key: Key) -> None:
+        """Do not request this partition any longer."""
+        if self._wanted.pop(key, None) is not None:
+            self._changed[key] = None
+
+    def request(self) -> SessionRequest:
+        """The next request."""
+        wanted, known = self._wanted, self._known
         if self._epoch == INITIAL_EPOCH:
-            return SessionRequest(self._id, INITIAL_EPOCH, wanted, [])
-        known = self._known
-        named = {key: position for key, position in wanted.items() if known.get(key) != position}
-        return SessionRequest(self._id, self._epoch, named, [key for key in known if key not in wanted])
+            return SessionRequest(self._id, INITIAL_EPOCH, dict(wanted), [])
+        named = {key: wanted[key] for key in self._changed if key in wanted and known.get(key) != wanted[key]}
+        forgotten = [key for key in self._changed if key in known and key not in wanted]
+        return SessionRequest(self._id, self._epoch, named, forgotten)
 
     def succeeded(self, session_id: int) -> None:
-        """The response has arrived, with this session id."""
-        self._known = dict(self._requested)
+        """The response has arrived, with this session id. Called before any further change of what is wanted."""
+        if self._epoch == INITIAL_EPOCH:
+            self._known = dict(self._wanted)
+        else:
+            for key in self._changed:
+                if key in self._wanted:
+                    self._known[key] = self._wanted[key]
+                else:
+                    self._known.pop(key, None)
+        self._changed.clear()
         if session_id == NO_SESSION:
             self._id, self._epoch = NO_SESSION, INITIAL_EPOCH
         elif self._epoch == INITIAL_EPOCH:

@@ -59,6 +59,12 @@ class Follower:
         self._fetched_ms = now_ms
         self._leader_end_offset = leader_end_offset
 
+    def repeated(self, now_ms: int) -> None:
+        """The follower has fetched from the same offset again, when the leader had the same log end as at its latest
+        fetch that was noted."""
+        if self._leader_end_offset != UNKNOWN_OFFSET:
+            self.fetched(self.end_offset, self._leader_end_offset, now_ms, self.log_start_offset)
+
     def lags(self, leader_end_offset: int, now_ms: int, max_lag_ms: int) -> bool:
         """Whether the follower has not been caught up for longer than ``max_lag_ms``."""
         return self.end_offset != leader_end_offset and now_ms - self.caught_up_ms > max_lag_ms

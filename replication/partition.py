@@ -35,6 +35,7 @@ from ..log.producer_state import MARKER_BATCH_SIZE, CompletedTransaction, EndTra
 from ..log.verification import Verification
 from ..protocol.errors import ErrorCode, KafkaError
 from .in_sync import NO_BROKER_EPOCH, UNKNOWN_OFFSET, InSyncReplicas
+from .observer import Observer
 from .traffic import UNCOUNTED
 from .uncommitted import AwaitedFlush, OffsetWaiters, OnAcknowledged, UncommittedRecords
 from .waiters import Waiters
@@ -74,6 +75,7 @@ class Partition:
         "local_id",
         "log",
         "min_insync_replicas",
+        "observers",
         "offline",
         "on_high_watermark",
         "partition_epoch",
@@ -113,6 +115,8 @@ class Partition:
         self.waiters = Waiters()
         self.replica_waiters: Waiters | None = None
         """The waiting fetches of followers, while this broker leads and there are other replicas; otherwise None."""
+        self.observers: list[Observer] = []
+        """Those that follow each change: the sessions of followers, or the fetcher of this broker."""
         self._open_transactions = log.producers.open_transactions
         self._request_flush = request_flush
         # `_derive` computes these four, so that appends need not.
@@ -241,6 +245,8 @@ class Partition:
         self.waiters.notify_changed()
         if self.replica_waiters is not None:
             self.replica_waiters.notify_changed()
+        for observer in self.observers:
+            observer.lost()
 
     def _end_replica_waiters(self) -> None:
         """This broker has no followers any longer."""
@@ -260,6 +266,11 @@ class Partition:
         self.partition_epoch = partition_epoch
         self.replicas = replicas
         self.isr = isr
+        self._notify_moved()
+
+    def _notify_moved(self) -> None:
+        for observer in self.observers:
+            observer.moved()
 
     def check_leader(self, current_leader_epoch: int = NO_LEADER_EPOCH, *, or_follower: bool = False) -> None:
         """Raise unless this broker leads, in the client's leader epoch (KIP-320).
@@ -559,6 +570,8 @@ class Partition:
         """These records were appended. ``ends_from``: the first offset of the transaction that ends with them."""
         if self.replica_waiters is not None:
             self.replica_waiters.appended(size)
+        for observer in self.observers:
+            observer.appended(size)
         must_flush = self._awaited_flush is None and self.log.flush_messages_reached
         if must_flush:
             self._awaited_flush = AwaitedFlush(first_offset)
@@ -619,6 +632,8 @@ class Partition:
         size = uncommitted.move(high_watermark)
         if high_watermark == self.log.log_end_offset:
             self.uncommitted = None
+        if moved:
+            self._notify_moved()
         # Callbacks may append the next records immediately.
         if size:
             self.waiters.appended(size)
@@ -774,6 +789,11 @@ class Partition:
         self.log.delete_records_before(target)
         self._notify_changed()
         return target
+
+    def log_start_moved(self) -> None:
+        """The oldest segments were deleted because of the topic's retention."""
+        self.waiters.notify_changed()
+        self._notify_moved()
 
     def low_watermark(self, is_live: Callable[[int], bool]) -> int:
         """The offset before which no replica on a live broker has records. `UNKNOWN_OFFSET` while the log start offset

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from ..concurrency.slices import Sliced
     from ..concurrency.timers import Timer
     from ..context import RequestContext
+    from ..records.follower_changes import FollowerChanges
 
 # How often a fetch is retried before it may wait for the disk on the event loop. The first round loads the indexes, the
 # second the headers. More are necessary only if a segment lacks the records that the index promised, or if memory is
@@ -83,6 +84,7 @@ def handle(
     if named > MANY_PARTITIONS:
         return _open_long(broker, context, request)
     fetch = broker.fetch_sessions.open(request, context.api_version, broker.now_ms())
+    _look_at_changes(broker, fetch)
     if len(fetch.partitions) > MANY_PARTITIONS:
         return _handle_long(broker, context, fetch)
     if broker.authorizer is not None:
@@ -105,6 +107,7 @@ def handle(
 def _open_long(broker: Broker, context: RequestContext, request: FetchRequest) -> Sliced[FetchResponse | Deferred]:
     requested = yield from requested_in_steps(request, context.api_version)
     fetch = broker.fetch_sessions.open(request, context.api_version, broker.now_ms(), requested)
+    _look_at_changes(broker, fetch)
     yield 0
     context.request = fetch
     yield from release(request)
@@ -130,6 +133,11 @@ def _handle_long(broker: Broker, context: RequestContext, fetch: FetchContext) -
     return DEFERRED
 
 
+def _look_at_changes(broker: Broker, fetch: FetchContext) -> None:
+    if fetch.incremental and fetch.limits.is_follower:
+        broker.replication.look_at_changes(fetch, broker.replicas)
+
+
 def _count_follower(broker: Broker, context: RequestContext) -> None:
     counts, version = broker.follower_fetches, context.api_version
     counts[version] = counts.get(version, 0) + 1
@@ -144,9 +152,14 @@ def note_positions(broker: Broker, fetch: FetchContext) -> Sliced[None]:
     replica_id, broker_epoch = fetch.limits.replica_id, fetch.limits.replica_epoch
     replication = broker.replication
     if fetch.readable is not None or replication.is_stale(replica_id, broker_epoch):
-        return  # the client is not authorized as a broker, or an earlier life of the broker has sent this
+        # The client is not authorized as a broker, or an earlier life of the broker has sent this.
+        if fetch.changes is not None:
+            fetch.changes.look_at_all()
+        return
     eligible = replication.may_join(replica_id, broker_epoch)
     now_ms = broker.timers.now_ms()
+    if fetch.changes is not None:
+        fetch.changes.noted(now_ms, broker_epoch)
     fetched: list[Partition] = []
     for count, wanted in enumerate(list(fetch.partitions), 1):
         partition = broker.replicas.partition_by_key(wanted.topic, wanted.index)
@@ -248,8 +261,9 @@ class _Read:
 
     def run(self, *, wait: bool) -> None:
         """Read every partition within the limits of the request. Without ``wait``, check `cold` afterwards."""
+        self._begin()
         try:
-            self._read(self._fetch.partitions, wait)
+            self._read(list(self._fetch.partitions), wait)
         except BaseException:
             self.release()
             raise
@@ -258,6 +272,7 @@ class _Read:
     def run_in_steps(self, *, wait: bool) -> Sliced[None]:
         """Like `run`, in steps."""
         partitions = list(self._fetch.partitions)  # a session may change in between
+        self._begin()
         try:
             for first in range(0, len(partitions), READS_PER_STEP):
                 self._read(partitions[first : first + READS_PER_STEP], wait)
@@ -267,18 +282,26 @@ class _Read:
             raise
         self._update_complete()
 
+    def _begin(self) -> None:
+        if self._fetch.changes is not None:
+            self._fetch.changes.begin_read()
+
     @property
     def waiters(self) -> tuple[Waiters, ...]:
         """What notifies a waiting fetch."""
         return tuple(self.replica_waiters or [partition.waiters for partition in self.waits_for])
 
     def _update_complete(self) -> None:
-        if self.size >= self.min_bytes or not self.waits_for:
+        # A follower also waits for partitions that are settled.
+        can_wait = bool(self.waits_for) or (self._fetch.changes is not None and not self.results)
+        if self.size >= self.min_bytes or not can_wait:
             self.complete = True
 
     def is_ready(self) -> bool:
         """Whether there is enough data, or nothing to wait for."""
-        return self.complete or self._fetch.limits.max_wait_ms <= 0 or not self._fetch.partitions
+        if self.complete or self._fetch.limits.max_wait_ms <= 0:
+            return True
+        return self._fetch.changes is None and not self._fetch.partitions
 
     def _read(self, partitions: Iterable[SessionPartition], wait: bool) -> None:
         _, _, _, isolation_level, replica_id, replica_epoch, rack = self._fetch.limits
@@ -290,6 +313,7 @@ class _Read:
         size = self.size
         remaining = self.max_bytes - size
         partition_of = self._broker.replicas.partition_by_key
+        changes = self._fetch.changes
         for wanted in partitions:
             diverging: tuple[int, int] | None = None
             aborted: Sequence[KnownAborted] = ()
@@ -368,6 +392,8 @@ class _Read:
             remaining -= length
             self.results.append((wanted, data))
             self.waits_for.append(partition)
+            if changes is not None and not length:
+                changes.settle(wanted)
             if is_follower:
                 assert partition.replica_waiters is not None
                 self.replica_waiters.append(partition.replica_waiters)
@@ -461,8 +487,12 @@ class _Read:
             topic = responses[-1]
             last_key = topic.topic_id if uses_topic_ids else topic.topic
         for wanted, data in results:
-            if fetch.session is not None and not self._changed(wanted, data, incremental=fetch.incremental):
-                continue
+            if fetch.session is not None:
+                changed = self._changed(wanted, data, incremental=fetch.incremental)
+                if fetch.changes is not None and not data.error_code:
+                    fetch.changes.settle(wanted)
+                if not changed:
+                    continue
             length = len(data.records or b"")
             if length:
                 with_records.append((wanted.topic, wanted.index))
@@ -522,6 +552,9 @@ def _wait_for_records(
     if deadline is None:
         deadline = broker.loop.time() + fetch.limits.max_wait_ms / 1000
     context.request = fetch
+    if fetch.changes is not None:
+        WaitingFollower(broker, context, fetch, fetch.changes, read, deadline)
+        return
     committed = fetch.limits.isolation_level == ISOLATION_READ_COMMITTED and not fetch.limits.is_follower
     (WaitingCommittedFetch if committed else WaitingFetch)(broker, context, fetch, read, deadline)
 
@@ -617,6 +650,55 @@ class WaitingFetch:
         self._timer.cancel()
         for waiters in self._partitions:
             waiters.remove(self)
+
+
+class WaitingFollower:
+    """An incremental fetch of a follower that waits for a change. Its session observes the partitions."""
+
+    __slots__ = ("_broker", "_changes", "_context", "_fetch", "_finished", "_min_bytes", "_timer", "_woken")
+
+    def __init__(
+        self,
+        broker: Broker,
+        context: RequestContext,
+        fetch: FetchContext,
+        changes: FollowerChanges,
+        read: _Read,
+        deadline: float,
+    ) -> None:
+        self._broker = broker
+        self._context = context
+        self._fetch = fetch
+        self._changes = changes
+        self._min_bytes = read.min_bytes - read.size
+        self._finished = self._woken = False
+        finish = self.finish
+        self._timer: Timer = broker.timers.call_after(max(0, (deadline - broker.loop.time()) * 1000), finish)
+        context.on_cancel = self._forget
+        context.on_complete_early = finish
+        changes.waiting = self
+        self.look()  # at what has changed since the read
+
+    def look(self) -> None:
+        """If there are enough bytes, or a partition may have an error, respond at the end of this iteration of the
+        event loop or later."""
+        changes = self._changes
+        if not self._woken and (changes.has_lost or changes.appended_bytes >= self._min_bytes):
+            self._woken = True
+            self._broker.turns.later(self._context.connection_id, self.finish)
+
+    def finish(self) -> None:
+        """Read again and respond."""
+        if self._finished:
+            return
+        self._forget()
+        FetchRetry(self._broker, self._context, self._fetch, last=True).look()
+
+    def _forget(self) -> None:
+        self._finished = self._woken = True
+        self._timer.cancel()
+        if self._changes.waiting is self:
+            self._changes.waiting = None
 
 
 class WaitingCommittedFetch(WaitingFetch):

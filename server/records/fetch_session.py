@@ -23,6 +23,7 @@ from ...protocol.named_tuples import NamedTuple
 
 if TYPE_CHECKING:
     from ...protocol.messages.fetch import FetchPartition, FetchRequest
+    from .follower_changes import FollowerChanges
 
 INVALID_SESSION_ID = 0
 INITIAL_EPOCH = 0
@@ -89,6 +90,7 @@ class FetchSession:
     """The partitions of one consumer, or of a follower."""
 
     __slots__ = (
+        "changes",
         "created_ms",
         "epoch",
         "is_privileged",
@@ -115,6 +117,8 @@ class FetchSession:
         self.is_privileged = is_privileged
         self.epoch = 1  # the expected epoch of the next request
         self.readable: Readable | None = None  # with an authorizer, since the first request was authorized
+        self.changes: FollowerChanges | None = None
+        """Of a follower, since its first incremental request: the partitions to look at."""
         self.created_ms = now_ms
         self.last_used_ms = now_ms
 
@@ -129,6 +133,13 @@ class FetchSession:
             partition = self.partitions.pop(key, None)
             if partition is not None:
                 self.partitions[key] = partition
+            if self.changes is not None:
+                self.changes.move_to_end(key)
+
+    def close(self) -> None:
+        """The session has ended."""
+        if self.changes is not None:
+            self.changes.close()
 
 
 class Limits(NamedTuple):
@@ -158,7 +169,7 @@ class FetchContext:
     """One fetch request, resolved by its session: what to read, and how to respond. A waiting fetch keeps this object
     and not the request."""
 
-    __slots__ = ("incremental", "limits", "partitions", "readable", "session")
+    __slots__ = ("changes", "incremental", "limits", "partitions", "readable", "session")
 
     def __init__(
         self,
@@ -177,12 +188,20 @@ class FetchContext:
             request.replica_state.replica_epoch,
             request.rack_id,
         )
-        self.partitions = partitions  # for a session: read lazily, so that later updates count
+        self.partitions = partitions
+        """For a session: read lazily, so that later updates count."""
         self.session = session
         self.incremental = incremental
+        self.changes: FollowerChanges | None = None
+        """If not None, `partitions` has only those of the session that are not settled."""
         self.readable: Collection[TopicKey] | None = None
         """The topics that the client may read; None: all of them. Partitions that a later request adds to the session
         are in ``partitions``, so this has what is allowed, not what is refused."""
+
+    def look_at(self, changes: FollowerChanges) -> None:
+        """Serve only what has changed for the follower."""
+        self.changes = changes
+        self.partitions = changes.unsettled.values()
 
     @property
     def session_id(self) -> int:
@@ -229,7 +248,7 @@ class FetchSessionCache:
         """
         uses_topic_ids = version >= 13
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._sessions.pop(request.session_id, None)
+            self._remove(request.session_id)
             if request.session_epoch == FINAL_EPOCH and requested is None:
                 return FetchContext(request, _requested_partitions(request, uses_topic_ids), None, incremental=False)
             partitions = _requested(request, uses_topic_ids) if requested is None else requested
@@ -251,27 +270,39 @@ class FetchSessionCache:
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         if session.epoch != request.session_epoch:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        partitions = session.partitions
+        partitions, changes = session.partitions, session.changes
+        if changes is not None and changes.replica_id != _replica_id(request):
+            changes.close()
+            changes = session.changes = None
         if requested is not None:
             for key, new in requested.items():
                 partitions.setdefault(key, new).take_over(new)
+                if changes is not None:
+                    changes.add(key, partitions[key])
         for topic in request.topics if requested is None else ():
             topic_key: TopicKey = topic.topic_id if uses_topic_ids else topic.topic
             for wanted in topic.partitions:
                 known = partitions.get((topic_key, wanted.partition))
                 if known is None:
-                    partitions[(topic_key, wanted.partition)] = SessionPartition(topic_key, wanted)
+                    known = partitions[(topic_key, wanted.partition)] = SessionPartition(topic_key, wanted)
                 else:
                     known.update(wanted)
+                if changes is not None:
+                    changes.add((topic_key, wanted.partition), known)
         for forgotten in request.forgotten_topics_data:
             topic_key = forgotten.topic_id if uses_topic_ids else forgotten.topic
             for index in forgotten.partitions:
                 partitions.pop((topic_key, index), None)
+                if changes is not None:
+                    changes.forget((topic_key, index))
         if not partitions:
-            del self._sessions[session.session_id]
+            self._remove(session.session_id)
             return FetchContext(request, (), None, incremental=False)
         self.advance(session, now_ms)
-        return FetchContext(request, partitions.values(), session, incremental=True)
+        fetch = FetchContext(request, partitions.values(), session, incremental=True)
+        if changes is not None:
+            fetch.look_at(changes)
+        return fetch
 
     def _new_session(
         self,
@@ -296,7 +327,7 @@ class FetchSessionCache:
         """Remove a session for the new one. Returns whether there was one that could be removed."""
         oldest = next(iter(self._sessions.values()), None)
         if oldest is not None and now_ms - oldest.last_used_ms > self.EVICTION_MS:
-            del self._sessions[oldest.session_id]
+            self._remove(oldest.session_id)
             return True
         evictable = [
             session
@@ -305,9 +336,14 @@ class FetchSessionCache:
         ]
         lowest = min(evictable, key=lambda session: session.rank, default=None)
         if lowest is not None and lowest.rank < new.rank:
-            del self._sessions[lowest.session_id]
+            self._remove(lowest.session_id)
             return True
         return False
+
+    def _remove(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.close()
 
 
 def _replica_id(request: FetchRequest) -> int:

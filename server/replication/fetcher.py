@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ...protocol.errors import ErrorCode, KafkaError, error_name, known_error
 from ...protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
@@ -99,6 +99,25 @@ class Local(NamedTuple):
     truncations: Truncations
 
 
+class _Observer:
+    """Notes changes of a followed partition that no response has caused, like the deletion of old records here."""
+
+    __slots__ = ("_changed", "_key")
+
+    def __init__(self, changed: dict[Key, None], key: Key) -> None:
+        self._changed = changed
+        self._key = key
+
+    def appended(self, size: int) -> None:
+        """Only a leader appends."""
+
+    def moved(self) -> None:
+        self._changed[self._key] = None
+
+    def lost(self) -> None:
+        self._changed[self._key] = None
+
+
 class Fetcher:
     """See the module docstring."""
 
@@ -111,6 +130,10 @@ class Fetcher:
         self._local = local
         self._settings = settings
         self._following: dict[Key, Following] = {}
+        # Partitions whose position may differ from that in the session, and all that are not requested: the next
+        # request looks at these only.
+        self._changed: dict[Key, None] = {}
+        self._observers: dict[Key, _Observer] = {}
         self._session = RequestSession()
         self._in_flight: Outgoing | None = None
         self._is_busy = False  # a request is in flight or its response is being applied
@@ -124,7 +147,11 @@ class Fetcher:
     def follow(self, following: Following) -> None:
         """Fetch this partition from the next request on."""
         partition = following.partition
-        self._following[partition.topic_id, partition.index] = following
+        key = (partition.topic_id, partition.index)
+        self.forget(key)
+        self._following[key] = following
+        observer = self._observers[key] = _Observer(self._changed, key)
+        partition.observers.append(observer)
         if following.truncation is not None:
             self._local.slices.begin_shielded(self._truncate_first(following))
         else:
@@ -137,7 +164,10 @@ class Fetcher:
 
     def forget(self, key: Key) -> None:
         """Do not fetch this partition any longer. A response for it is ignored."""
-        self._following.pop(key, None)
+        following = self._following.pop(key, None)
+        if following is not None:
+            following.partition.observers.remove(self._observers.pop(key))
+        self._changed[key] = None
 
     def wake(self) -> None:
         """Something has changed: send a request if none is in flight."""
@@ -148,7 +178,8 @@ class Fetcher:
     def close(self) -> None:
         """Send nothing more, and ignore the response to the request in flight."""
         self._closed = True
-        self._following.clear()
+        for key in list(self._following):
+            self.forget(key)
         self._cancel_timer()
         if self._in_flight is not None:
             self._in_flight.cancel()
@@ -162,10 +193,16 @@ class Fetcher:
         if self._closed:
             return
         now_ms = self._local.timers.now_ms()
-        wanted: dict[Key, Position] = {}
+        session = self._session
         resume_ms: int | None = None
-        for key, following in self._following.items():
-            if following.is_due(now_ms):
+        if self._local.throttling.limits_fetches:  # every partition may have to wait now
+            self._changed.update(dict.fromkeys(self._following))
+        for key in list(self._changed):
+            following = self._following.get(key)
+            if following is None:
+                session.drop(key)
+                del self._changed[key]
+            elif following.is_due(now_ms):
                 partition = following.partition
                 if partition.awaits_flush:
                     self._send_when_durable(partition)
@@ -173,19 +210,23 @@ class Fetcher:
                 if self._local.throttling.delays(partition, is_caught_up=following.is_caught_up):
                     throttled_ms = now_ms + _THROTTLED_MS
                     resume_ms = throttled_ms if resume_ms is None else min(resume_ms, throttled_ms)
+                    session.drop(key)
                     continue
-                wanted[key] = following.position
-            elif following.resume_ms is not None:
-                resume_ms = following.resume_ms if resume_ms is None else min(resume_ms, following.resume_ms)
-        link = self._link() if wanted else None
+                session.want(key, following.position)
+                del self._changed[key]
+            else:
+                session.drop(key)
+                if following.resume_ms is not None:
+                    resume_ms = following.resume_ms if resume_ms is None else min(resume_ms, following.resume_ms)
+        link = self._link() if session.wanted else None
         if link is None:
-            if wanted:
+            if session.wanted:
                 resume_ms = now_ms + self._settings.max_pause_ms
             if resume_ms is not None:
                 self._timer = self._local.timers.call_after(max(1, resume_ms - now_ms), self._timer_fired)
             return
         self._is_busy = True
-        request, version = self._request(self._session.request(wanted))
+        request, version = self._request(session.request())
         self._in_flight = link.send(request, version, self._answered, timeout_ms=self._settings.timeout_ms)
 
     def _send_when_durable(self, partition: Partition) -> None:
@@ -265,9 +306,8 @@ class Fetcher:
             self._send()
         else:
             self._report(None)
-            requested = self._session.requested
             self._session.succeeded(response.session_id)
-            self._local.slices.begin_shielded(self._apply(requested, response), immediately=True)
+            self._local.slices.begin_shielded(self._apply(response), immediately=True)
 
     def _pause(self) -> None:
         self._is_busy = False
@@ -292,7 +332,8 @@ class Fetcher:
         partition = following.partition
         self._take((partition.topic_id, partition.index), following, step)
 
-    def _apply(self, requested: Any, response: FetchResponse) -> Sliced[None]:
+    def _apply(self, response: FetchResponse) -> Sliced[None]:
+        requested = self._session.wanted  # it changes with the next request
         diverged: list[Following] = []
         lost: list[tuple[Key, Following, Position]] = []
         try:
@@ -302,6 +343,7 @@ class Fetcher:
                     following, position = self._following.get(key), requested.get(key)
                     if following is None or position is None:
                         continue  # forgotten meanwhile
+                    self._changed[key] = None
                     step = self._handle(following, position, data)
                     if data.records:
                         self._local.throttling.received(following.partition, len(data.records))
@@ -333,9 +375,10 @@ class Fetcher:
 
     def _take(self, key: Key, following: Following, step: Next) -> None:
         partition = following.partition
+        self._changed[key] = None
         if step is Next.STOP:
             if self._following.get(key) is following:
-                del self._following[key]
+                self.forget(key)
             if following.problem is not None:
                 logger.error("%s-%d is not replicated: %s", partition.topic, partition.index, following.problem)
         elif step is Next.PAUSE and following.failures == _LOGGED_FAILURES:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...replication.following import Following
 from ...replication.read_replica import RACK_AWARE, THIS_BROKER, preferred_read_replica
+from ..records.follower_changes import FollowerChanges
 from .fetcher import Fetcher, FetcherSettings, Local
 from .in_sync_changes import InSyncChanges
 
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
     from ...config.sources import BrokerConfig
     from ...metadata.image import MetadataImage
     from ...replication.partition import Partition
+    from ...replication.replicas import Replicas
     from ..controller_client import ControllerClient
     from ..coordination.broker_links import BrokerLinks
+    from ..records.fetch_session import FetchContext
 
 logger = logging.getLogger(__name__)
 
@@ -126,6 +129,14 @@ class Replication:
         return fetcher
 
     # -- followers of this broker --------------------------------------------------------------------------------------
+
+    def look_at_changes(self, fetch: FetchContext, replicas: Replicas) -> None:
+        """This is an incremental request of a follower: serve only the partitions that have changed for it."""
+        session = fetch.session
+        if session is not None and fetch.changes is None:
+            changes = FollowerChanges(fetch.limits.replica_id, replicas, session.partitions.copy())
+            session.changes = changes
+            fetch.look_at(changes)
 
     def may_join(self, broker_id: int, broker_epoch: int) -> bool:
         """Whether the controller would permit the broker with this epoch to be in an in-sync set."""

@@ -54,6 +54,11 @@ class Throttling:
 
     # As follower
 
+    @property
+    def limits_fetches(self) -> bool:
+        """Whether `delays` depends on more than the partition."""
+        return self._fetching.is_limited
+
     def delays(self, partition: Partition, *, is_caught_up: bool) -> bool:
         """Whether this partition is not to be fetched now."""
         fetching = self._fetching

@@ -148,7 +148,7 @@ class Retention:
             explain(found, log_start_offset=log_start_offset, config=log.config),
             log.log_start_offset,
         )
-        partition.waiters.notify_changed()
+        partition.log_start_moved()
         self._trash.deleted()
 
     async def _read_ahead(self, partitions: Sequence[Partition]) -> None:

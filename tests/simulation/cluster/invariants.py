@@ -6,6 +6,7 @@
 - One broker leads a partition in one leader epoch: no other accepts records for it.
 - A response to Metadata lists no broker that was fenced, in the image of the broker that responds, all the time from
   the request to the response.
+- A leader looks at each partition of a follower's fetch session, or has nothing to tell about it.
 - No server logs an error, and no callback fails.
 """
 
@@ -24,6 +25,17 @@ if TYPE_CHECKING:
 
     from .nodes import ErrorLog, Node
     from .world import SimulatedLoop, World
+
+
+def _check_settled(broker: Any) -> None:
+    for session in list(broker.fetch_sessions._sessions.values()):
+        changes = session.changes
+        if changes is None:
+            continue
+        for (topic_id, index), wanted in session.partitions.items():
+            if (topic_id, index) not in changes.unsettled:
+                partition = changes._observed[topic_id, index].partition
+                assert changes._is_settled(partition, wanted), f"{partition.topic}-{index} is not looked at"
 
 
 class Invariants:
@@ -54,6 +66,8 @@ class Invariants:
         node = self._by_address.get(loop.address)
         if node is None:
             return
+        if node.server is not None and node.server.broker is not None:
+            _check_settled(node.server.broker)
         metadata = node.metadata
         image = None if metadata is None else metadata.image
         if image is self._latest.get(node.node_id):
