@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -17,10 +19,11 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from ..cli.failure import Failure
-from . import messages, send, streams, topics
+from . import groups, messages, send, streams, topics
 from .brokers import Brokers
 from .guard import Guard
-from .rendering import render, wants_json
+from .lag_history import INTERVAL_S, LagHistory
+from .rendering import now_ms, render, wants_json
 
 logger = logging.getLogger(__name__)
 
@@ -30,9 +33,13 @@ _STATIC: Final = Path(__file__).parent / "static"
 def create_app(brokers: Brokers, *, read_only: bool = False, token: str | None = None) -> ASGIApp:
     """The application. It closes ``brokers`` when it ends."""
 
+    history = LagHistory()
+
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        sampling = asyncio.create_task(_sample_lags(brokers, history))
         yield
+        sampling.cancel()
         brokers.close()
 
     routes: list[BaseRoute] = [
@@ -40,6 +47,7 @@ def create_app(brokers: Brokers, *, read_only: bool = False, token: str | None =
         *messages.ROUTES,
         *streams.ROUTES,
         *send.ROUTES,
+        *groups.ROUTES,
         Mount("/static", StaticFiles(directory=_STATIC), name="static"),
     ]
     app = Starlette(
@@ -49,8 +57,24 @@ def create_app(brokers: Brokers, *, read_only: bool = False, token: str | None =
     )
     app.state.brokers = brokers
     app.state.read_only = read_only
+    app.state.lag_history = history
     # Around everything, so that the pages of internal errors have its headers, too.
     return Guard(app, token=token, read_only=read_only)
+
+
+async def _sample_lags(brokers: Brokers, history: LagHistory) -> None:
+    """Sample the lags of groups from time to time. While the cluster is not reachable, the history has a gap."""
+
+    def sample() -> None:
+        with brokers.cluster() as cluster:
+            history.sample(cluster, now_ms())
+
+    while True:
+        try:
+            await run_in_threadpool(sample)
+        except Failure as failure:
+            logger.debug("no sample of lags: %s", failure.message)
+        await asyncio.sleep(INTERVAL_S)
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -19,7 +19,7 @@ from starlette.responses import HTMLResponse, Response
 from .brokers import Brokers
 from .values import visible
 
-_NAVIGATION: Final = (("/topics", "Topics"),)
+_NAVIGATION: Final = (("/topics", "Topics"), ("/groups", "Groups"))
 _TABS: Final = (
     ("", "Messages"),
     ("/search", "Search"),
