@@ -19,6 +19,8 @@ from moldau.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from moldau.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from moldau.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -66,7 +68,7 @@ def replicas(wire: WireClient, topic: str) -> dict[tuple[str, bool], list[int]]:
         for reported in result.topics:
             for partition in reported.partitions if reported.name == topic else ():
                 found.setdefault((result.log_dir, partition.is_future_key), []).append(partition.partition_index)
-    return found
+    return {place: sorted(indexes) for place, indexes in found.items()}
 
 
 def alter(wire: WireClient, path: str, topic: str, partition: int = 0) -> int:
@@ -120,6 +122,82 @@ def test_replicas_that_cannot_be_moved(
 
 def wait_moved(wire: WireClient, topic: str, path: str) -> None:
     wait_until(lambda: replicas(wire, topic) == {(path, False): [0]}, f"the replica is in {path} and nowhere else")
+
+
+def set_cordoned(wire: WireClient, value: str) -> int:
+    config = AlterableConfig(name="cordoned.log.dirs", config_operation=SET, value=value)
+    resource = AlterConfigsResource(resource_type=BROKER, resource_name="1", configs=[config])
+    (response,) = wire.call(IncrementalAlterConfigsRequest(resources=[resource])).responses
+    code: int = response.error_code
+    return code
+
+
+def creation_error(wire: WireClient, topic: str, partitions: int, *, more: bool = False) -> int:
+    """Create a topic, or give it more partitions."""
+    if more:
+        wanted = CreatePartitionsTopic(name=topic, count=partitions, assignments=None)
+        (result,) = wire.call(CreatePartitionsRequest(topics=[wanted], timeout_ms=60_000)).results
+        code: int = result.error_code
+        return code
+    created = CreatableTopic(name=topic, num_partitions=partitions, replication_factor=1)
+    (created_result,) = wire.call(CreateTopicsRequest(topics=[created], timeout_ms=60_000)).topics
+    return int(created_result.error_code)
+
+
+def cordoned(wire: WireClient) -> set[str]:
+    return {result.log_dir for result in wire.call(DescribeLogDirsRequest(topics=[]), 5).results if result.is_cordoned}
+
+
+@pytest.fixture
+def uncordoned(wire: WireClient) -> Iterator[None]:
+    yield
+    assert set_cordoned(wire, "") == ErrorCode.NONE
+    wait_until(lambda: not cordoned(wire))
+
+
+@pytest.mark.usefixtures("uncordoned")
+def test_a_cordoned_directory_gets_no_replicas(
+    wire: WireClient, topic_name: Callable[[], str], directories: list[Path]
+) -> None:
+    before, topic = topic_name(), topic_name()
+    first, second, third = map(str, directories)
+    assert creation_error(wire, before, 3) == ErrorCode.NONE
+    assert set_cordoned(wire, f"{first},{second}") == ErrorCode.NONE
+    wait_until(lambda: cordoned(wire) == {first, second})
+    assert creation_error(wire, topic, 3) == ErrorCode.NONE
+    wait_until(lambda: replicas(wire, topic) == {(third, False): [0, 1, 2]}, state=lambda: replicas(wire, topic))
+    assert alter(wire, second, topic) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert alter(wire, first, before) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert len(replicas(wire, before)) == 3  # replicas stay in a cordoned directory
+    assert set_cordoned(wire, second) == ErrorCode.NONE
+    wait_until(lambda: cordoned(wire) == {second})
+    assert alter(wire, first, topic) == ErrorCode.NONE
+    moved = {(third, False): [1, 2], (first, False): [0]}
+    wait_until(lambda: replicas(wire, topic) == moved, state=lambda: replicas(wire, topic))
+
+
+@pytest.mark.usefixtures("uncordoned")
+def test_no_partitions_are_created_if_all_directories_are_cordoned(
+    wire: WireClient, topic_name: Callable[[], str], directories: list[Path]
+) -> None:
+    before, topic = topic_name(), topic_name()
+    assert creation_error(wire, before, 1) == ErrorCode.NONE
+    assert set_cordoned(wire, "*") == ErrorCode.NONE
+    wait_until(lambda: cordoned(wire) == set(map(str, directories)))
+    # The controller knows it with the next heartbeat.
+    wait_until(lambda: creation_error(wire, topic_name(), 1) == ErrorCode.INVALID_REPLICATION_FACTOR)
+    assert creation_error(wire, topic, 1) == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert creation_error(wire, before, 2, more=True) == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert set_cordoned(wire, str(directories[0])) == ErrorCode.NONE
+    wait_until(lambda: creation_error(wire, topic, 1) == ErrorCode.NONE)
+    wait_until(lambda: creation_error(wire, before, 2, more=True) == ErrorCode.NONE)
+
+
+@pytest.mark.usefixtures("uncordoned")
+def test_only_log_directories_can_be_cordoned(wire: WireClient, directories: list[Path]) -> None:
+    for value in ("/nowhere", f"{directories[0]},/nowhere", f"*,{directories[0]}"):
+        assert set_cordoned(wire, value) == ErrorCode.INVALID_REQUEST
+    assert not cordoned(wire)
 
 
 class Writer:

@@ -7,6 +7,7 @@ The order of precedence is Kafka's (KIP-226): this broker's dynamic settings, th
 (file < environment < command line, merged by ``sources.py``), the defaults.
 """
 
+import os
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -150,6 +151,11 @@ class BrokerConfig(TypedAccess):
         given = self.get("log.dirs") or self.get("log.dir") or ()
         assert isinstance(given, tuple)
         return given
+
+    @property
+    def cordoned_log_dirs(self) -> tuple[str, ...]:
+        """The absolute paths of data directories that get no new replicas; ``*`` are all."""
+        return tuple(path if path == "*" else os.path.abspath(path) for path in self.list("cordoned.log.dirs"))
 
     @property
     def listeners(self) -> tuple[Listener, ...]:

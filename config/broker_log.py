@@ -45,8 +45,8 @@ SECTIONS: Final = (
         ),
         Setting(
             "cordoned.log.dirs", LIST, (), list_of(null_allowed=True), MEDIUM,
-            "Directories that get no new partitions.",
-            update=PER_BROKER,
+            "Directories that get no new partitions; `*` means all.",
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "num.recovery.threads.per.data.dir", INT, 2, at_least(1), HIGH,

@@ -4,7 +4,7 @@ An invalid value prevents startup. So does a setting that Moldau does not suppor
 an authorizer of another class. A setting that merely has no effect is a warning (``warnings``).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -82,6 +82,16 @@ def _has_no_effect(config: BrokerConfig, name: str) -> bool:
     return config.get(name) not in (setting.default, setting.kafka_default)
 
 
+def cordoned_problem(paths: Sequence[str], config: BrokerConfig) -> str | None:
+    """What is wrong with these values of `cordoned.log.dirs`; None: they are all, or some, of the log directories."""
+    if "*" in paths:
+        return None if len(paths) == 1 else "* means all log directories, so there must be no other value"
+    unknown = [path for path in paths if path not in config.log_dirs]
+    if unknown and config.log_dirs:
+        return f"{', '.join(unknown)} is not in log.dirs ({', '.join(config.log_dirs)})"
+    return None
+
+
 def _with_origin(config: BrokerConfig, problem: ConfigError) -> str:
     given = config.static.get(problem.name or "")
     return str(problem) if given is None else f"{problem} (from {given.origin})"
@@ -109,6 +119,9 @@ def _conflicts(config: BrokerConfig) -> Iterator[ConfigError]:
     for name in ("offsets.topic.compression.codec", "share.coordinator.state.topic.compression.codec"):
         if config.int(name) not in range(_CODECS):
             yield _invalid(config, name, f"Value must be between 0 and {_CODECS - 1}, the number of a codec")
+    problem = cordoned_problem(config.list("cordoned.log.dirs"), config)
+    if problem is not None:
+        yield _invalid(config, "cordoned.log.dirs", problem)
     threads = max(config.int("log.cleaner.threads"), 1)
     if config.int("log.cleaner.dedupe.buffer.size") // threads <= _MORE_THAN_BYTES:
         rule = f"Value must be more than {_MORE_THAN_BYTES * threads}, which is 1 MB for each of log.cleaner.threads"

@@ -50,6 +50,8 @@ class LogDirectory:
         """False once the device has failed; it remains offline until the next startup."""
         self.failure: str | None = None
         """Why it is offline."""
+        self.is_cordoned = False
+        """It gets no new replicas (KIP-1066)."""
         self.partitions = 0
         """The number of its partitions."""
         self.directory_id = b""

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.uuid import random_uuid, uuid_to_str
@@ -68,6 +68,9 @@ from .partition_log import Log
 
 _CLOSED_TOGETHER = 64
 """The number of logs that a clean shutdown keeps open at a time, with three files each, besides those in the cache."""
+
+_MAX_PREFERRED = 10_000
+"""The oldest preferences of more partitions that do not exist are forgotten."""
 
 NO_DIRECTORY = frozenset(bytes(15) + bytes((number,)) for number in range(100))
 """IDs that are not a directory's: unassigned, lost, from before KIP-858. Kafka reserves the first hundred IDs."""
@@ -157,6 +160,8 @@ class LogManager:
         self._directory_of: dict[TopicPartition, LogDirectory] = {}
         self._unloadable: dict[TopicPartition, str] = {}
         """Partitions that exist and could not be opened, and why."""
+        self._preferred: dict[TopicPartition, LogDirectory] = {}
+        """Where clients want partitions that do not exist yet."""
         self._trash: list[str] = []
         self._outdated: set[TopicPartition] = set()
         """Removed partitions that checkpoints on disk may still contain."""
@@ -331,10 +336,11 @@ class LogManager:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._unloadable[topic, partition])
         if (topic, partition) in self._outdated:
             self._forget_outdated()
-        directory = self._directory_for(directory_id)
+        directory = self._directory_for((topic, partition), directory_id)
         path = join(directory.path, partition_directory_name(topic, partition))
         log = self._make(path, (topic, partition), config, directory, now_ms)
         self._add(log, directory)
+        self._preferred.pop((topic, partition), None)
         log.note_unsynced_names(parent=True)
         self._name_topic(log, topic_id)
         return log
@@ -377,7 +383,15 @@ class LogManager:
         files.run()
         self.end_checkpoints(files)
 
-    def _directory_for(self, directory_id: bytes | None) -> LogDirectory:
+    def prefer(self, topic: str, partition: int, directory: LogDirectory) -> None:
+        """If this partition gets a replica on this broker, and the metadata does not name its directory, create its log
+        here. The preference is lost when the process ends."""
+        self._preferred.pop((topic, partition), None)
+        self._preferred[topic, partition] = directory
+        if len(self._preferred) > _MAX_PREFERRED:
+            del self._preferred[next(iter(self._preferred))]
+
+    def _directory_for(self, key: TopicPartition, directory_id: bytes | None) -> LogDirectory:
         online = self.online_directories()
         if directory_id is not None:
             named = [directory for directory in online if directory.directory_id == directory_id]
@@ -392,10 +406,33 @@ class LogManager:
                         "missing from log.dirs, or on a disk that is not mounted"
                     )
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, where)
-            online = named or online
+            if named:
+                return named[0]
         if not online:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "all log directories are offline")
-        return min(online, key=lambda directory: directory.partitions)
+        preferred = self._preferred.get(key)
+        if preferred is not None and preferred.online:
+            return preferred
+        if len(online) == 1:
+            return online[0]  # as in Apache Kafka, also if it is cordoned
+        usable = [directory for directory in online if not directory.is_cordoned]
+        if not usable:
+            raise RetriableLogError(ErrorCode.KAFKA_STORAGE_ERROR, "all log directories are cordoned")
+        return min(usable, key=lambda directory: directory.partitions)
+
+    def cordon(self, paths: Collection[str]) -> bool:
+        """From now on, new replicas are not created in these log directories; ``*`` are all. Returns whether this is a
+        change."""
+        cordoned = [directory for directory in self.directories if "*" in paths or directory.path in paths]
+        changed = False
+        for directory in self.directories:
+            changed |= directory.is_cordoned != (directory in cordoned)
+            directory.is_cordoned = directory in cordoned
+        return changed
+
+    def cordoned_directories(self) -> list[bytes]:
+        """The ids of the cordoned log directories that are online."""
+        return [directory.directory_id for directory in self.online_directories() if directory.is_cordoned]
 
     def delete(self, topic: str, partition: int) -> None:
         """Forget the partition and rename its directory, which is then part of `take_trash`.

@@ -27,12 +27,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from ..config import broker as broker_settings
 from ..config import group as group_settings
 from ..config import topic as topic_settings
+from ..config.checks import cordoned_problem
 from ..config.definition import ConfigError, ConfigType, Setting, format_value
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages import alter_configs as legacy
 from ..protocol.messages import incremental_alter_configs as incremental
 from ..protocol.steps import Steps, completed
-from .features import ELIGIBLE_LEADER_REPLICAS_VERSION
+from .features import CORDONED_DIRECTORIES_SINCE, ELIGIBLE_LEADER_REPLICAS_VERSION
 from .image import (
     BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,
@@ -46,6 +47,7 @@ from .records import ClearElrRecord, ConfigRecord
 from .topic_names import validate_topic_name
 
 if TYPE_CHECKING:
+    from ..config.broker_config import BrokerConfig
     from .context import ControllerContext
     from .image import MetadataImage
 
@@ -56,6 +58,8 @@ SUBTRACT: Final = 3
 _OPERATIONS: Final = {SET: "SET", DELETE: "DELETE", APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
 
 _UNSUPPORTED_RESOURCES: Final = {BROKER_LOGGER_RESOURCE: "BROKER_LOGGER", CLIENT_METRICS_RESOURCE: "CLIENT_METRICS"}
+
+_CORDONED: Final = "cordoned.log.dirs"
 
 MAX_VALUE_BYTES: Final = 0x7FFF
 """The longest string of a ConfigRecord. A request cannot hold a longer string, but APPEND can produce one."""
@@ -225,6 +229,7 @@ def _alter(
                 _check_broker(image, resource.name, context.node_id)
             changes = wanted(resource, operations)
             _check_common_min_insync_replicas(image, resource, changes)
+            _check_cordoning_supported(image, resource, changes)
             _check_state(image, resource, changes, context)
         except KafkaError as error:
             errors.append(ApiError.of(error))
@@ -344,6 +349,8 @@ def _check_state(
         except ConfigError as error:
             # Kafka's error for an invalid broker config (KAFKA-13609); for a topic it is INVALID_CONFIG.
             raise _invalid_request(error.message) from None
+        if resource.name == str(context.node_id):
+            _check_cordoned(changes, context.config)
         return
     if resource.type == GROUP_RESOURCE:
         if not resource.name:
@@ -377,6 +384,28 @@ def _check_common_min_insync_replicas(
     else:
         return
     raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+
+
+def _check_cordoning_supported(
+    image: MetadataImage, resource: ConfigResource, changes: Mapping[str, str | None]
+) -> None:
+    if (
+        resource.type == BROKER_RESOURCE
+        and _CORDONED in changes
+        and image.metadata_version < CORDONED_DIRECTORIES_SINCE
+    ):
+        message = f"{_CORDONED} requires the metadata.version 4.3-IV0 ({CORDONED_DIRECTORIES_SINCE}) or later"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+
+
+def _check_cordoned(changes: Mapping[str, str | None], config: BrokerConfig) -> None:
+    """Raise unless the directories of the new value exist."""
+    text = changes.get(_CORDONED)
+    if text is None:
+        return
+    problem = cordoned_problem([path for path in map(str.strip, text.split(",")) if path], config)
+    if problem is not None:
+        raise _invalid_request(f"Invalid value {text} for {_CORDONED}: {problem}")
 
 
 def _config_records(

@@ -164,6 +164,29 @@ def fail_directories(
     return [*elections(image, affected, context, leaving=broker_id), Versioned(record, 2)]
 
 
+def change_directories(
+    image: MetadataImage,
+    broker_id: int,
+    online: Collection[bytes],
+    cordoned: Collection[bytes],
+    context: ControllerContext,
+) -> Outcome[None]:
+    """Decide what follows if these log directories of a broker are online and cordoned now (KIP-858, KIP-1066)."""
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        return Outcome(None, [])
+    records: list[Versioned] = []
+    offline = set(broker.directories) - set(online)
+    if offline:
+        records += fail_directories(image, broker_id, offline, context)
+    if image.metadata_version >= CORDONED_DIRECTORIES_SINCE and set(cordoned) != set(broker.cordoned_directories or ()):
+        record = BrokerRegistrationChangeRecord(
+            broker_id=broker_id, broker_epoch=broker.epoch, cordoned_log_dirs=sorted(cordoned)
+        )
+        records.append(Versioned(record, 3))
+    return Outcome(None, records)
+
+
 def unregister_broker(
     image: MetadataImage, request: UnregisterBrokerRequest, context: ControllerContext
 ) -> Outcome[UnregisterBrokerResponse]:

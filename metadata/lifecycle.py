@@ -21,7 +21,7 @@ This module uses no sockets and no clock: `now_ms` is monotonic.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..protocol.errors import ErrorCode, error_name
@@ -160,6 +160,10 @@ class BrokerLifecycle:
             self._offline.append(directory_id)
             self._due(now_ms)
 
+    def directories_cordoned(self, now_ms: int) -> None:
+        """Other log directories are cordoned now: the next heartbeat reports them."""
+        self._due(now_ms)
+
     def replayed(self, registration: BrokerRegistration | None, offset: int, now_ms: int) -> None:
         """The registration of this node in the committed metadata up to `offset`."""
         if self.state in (State.SHUTTING_DOWN, State.FAILED):
@@ -187,8 +191,13 @@ class BrokerLifecycle:
 
     # Requests
 
-    def request(self, metadata_offset: int) -> BrokerRegistrationRequest | BrokerHeartbeatRequest:
-        """The request that is due. `metadata_offset` is the last offset that the broker has applied."""
+    def request(
+        self, metadata_offset: int, cordoned: Iterable[bytes] | None = None
+    ) -> BrokerRegistrationRequest | BrokerHeartbeatRequest:
+        """The request that is due. `metadata_offset` is the last offset that the broker has applied.
+
+        `cordoned`: the ids of the log directories that get no new replicas; None if the cluster does not support it.
+        """
         assert not self._in_flight, "one request at a time"
         self._in_flight = True
         self._again = False
@@ -201,6 +210,8 @@ class BrokerLifecycle:
             want_fence=not self._ready,
             want_shut_down=self.state is State.PENDING_CONTROLLED_SHUTDOWN,
             offline_log_dirs=list(self._offline),
+            # Until the broker is ready, its dynamic settings are not in effect.
+            cordoned_log_dirs=list(cordoned) if cordoned is not None and self._ready else None,
         )
 
     def _registration(self) -> BrokerRegistrationRequest:

@@ -151,6 +151,8 @@ class Broker:
         """The durations of produce requests, if they are measured."""
         self.on_config_changed: Callable[[BrokerConfig], None] = lambda config: None
         """Called after a change of the dynamic settings."""
+        self.on_directories_cordoned: Callable[[], None] = lambda: None
+        """Called when other log directories are cordoned than before."""
         self.listener_reload: DynamicListeners | None = None
         """Checks and applies dynamic settings of listeners with TLS or SASL, if there are any."""
         self._links = links
@@ -382,6 +384,8 @@ class Broker:
         self.coordinators.update_config(config)
         if self._replication is not None:
             self._replication.throttling.update_config(config)
+        if self.log_manager.cordon(config.cordoned_log_dirs):
+            self.on_directories_cordoned()
         self.on_config_changed(config)
 
     async def close(self) -> None:

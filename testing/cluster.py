@@ -52,13 +52,15 @@ class ClusterBroker(Broker):
         secured: Secured | None,
     ) -> None:
         """See `Broker`. The settings of the cluster are those of ``member``. ``host`` starts the processes, if any."""
-        (data_dir,) = member.log_dirs
         first, *self._more_listeners = member.settings["listeners"].split(",")
         own = {name: text for name, text in member.settings.items() if name not in ("listeners", "log.dirs")}
         super().__init__(
-            config={**config, **own}, data_dir=data_dir, listen=first.partition("://")[2], timeout_s=timeout_s
+            config={**config, **own}, data_dir=member.log_dirs[0], listen=first.partition("://")[2], timeout_s=timeout_s
         )
         self.node_id = member.node_id
+        self.log_dirs = [Path(path) for path in member.log_dirs]
+        if len(self.log_dirs) > 1:
+            self.config["log.dirs"] = member.settings["log.dirs"]
         self.is_paused = False
         self._host = host
         self._secured = secured
@@ -126,6 +128,7 @@ class Cluster:
     ``config``: Kafka broker settings of all brokers, over those of :class:`Broker`. The internal topics have one
     partition per broker.
     ``data_dir``: keep the data here, also for later clusters; by default in a temporary directory that is removed.
+    ``log_dirs``: how many log directories each broker has; ``cluster.broker(2).log_dirs`` are their paths.
     ``racks``: the `broker.rack` of each broker.
     ``tls``, ``users``, ``acls``: see :class:`Broker`. :meth:`client_config` has the settings of clients:
 
@@ -143,6 +146,7 @@ class Cluster:
         *,
         config: Mapping[str, ConfigValue] | None = None,
         data_dir: str | os.PathLike[str] | None = None,
+        log_dirs: int = 1,
         racks: Sequence[str] | None = None,
         tls: bool = False,
         users: Mapping[str, str] | None = None,
@@ -181,7 +185,8 @@ class Cluster:
         texts = [f"{name}={config_text(value)}" for name, value in settings.items()]
         merged = load(overrides=[f"listeners={listeners}", *texts])
         self._ports = FreePorts()
-        members = plan(merged, [path], brokers, RealFileSystem(), self._ports)
+        paths = [path, *(f"{path}-{number}" for number in range(2, log_dirs + 1))]
+        members = plan(merged, paths, brokers, RealFileSystem(), self._ports)
         for member, rack in zip(members, racks or (), strict=racks is not None):
             member.settings["broker.rack"] = rack
         format_members(merged, members, RealFileSystem())

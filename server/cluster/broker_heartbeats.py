@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...metadata.features import CORDONED_DIRECTORIES_SINCE
 from ...metadata.lifecycle import State
 from .peers import Unanswered
 
@@ -30,14 +31,17 @@ class BrokerHeartbeats:
         timers: TimerWheel,
         *,
         request_timeout_ms: int,
+        cordoned: Callable[[], Sequence[bytes]],
         on_end: Callable[[str], None],
     ) -> None:
-        """`on_end` is called with the reason if this broker cannot be part of the cluster any longer."""
+        """`cordoned` returns the ids of the cordoned log directories. `on_end` is called with the reason if this broker
+        cannot be part of the cluster any longer."""
         self.lifecycle = lifecycle
         self._metadata = metadata
         self._channel = channel
         self._timers = timers
         self._timeout_ms = request_timeout_ms
+        self._cordoned = cordoned
         self._on_end = on_end
         self._timer: Timer | None = None
         self._closed = False
@@ -81,6 +85,11 @@ class BrokerHeartbeats:
         self.lifecycle.directory_failed(directory_id, self._timers.now_ms())
         self._schedule()
 
+    def directories_cordoned(self) -> None:
+        """Report which log directories are cordoned."""
+        self.lifecycle.directories_cordoned(self._timers.now_ms())
+        self._schedule()
+
     def replayed(self) -> None:
         """The committed metadata has changed."""
         image = self._metadata.image
@@ -99,7 +108,9 @@ class BrokerHeartbeats:
 
     def _send(self) -> None:
         self._timer = None
-        request = self.lifecycle.request(self._metadata.applied_offset)
+        is_supported = self._metadata.image.metadata_version >= CORDONED_DIRECTORIES_SINCE
+        cordoned = self._cordoned() if is_supported else None
+        request = self.lifecycle.request(self._metadata.applied_offset, cordoned)
         self._channel.request(request, self._answered, timeout_ms=self._timeout_ms)
 
     def _answered(self, response: Any) -> None:

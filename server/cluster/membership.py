@@ -111,6 +111,7 @@ class Membership:
             self._heartbeat_channel,
             timers,
             request_timeout_ms=max(self._heartbeat_ms, timeout_ms),
+            cordoned=self._log_manager.cordoned_directories,
             on_end=self._end,
         )
         self.follower = MetadataFollower(
@@ -188,6 +189,10 @@ class Membership:
     def directory_failed(self, directory_id: bytes) -> None:
         """A log directory has failed: report it with the next heartbeat, which is sent now."""
         self.heartbeats.directory_failed(directory_id)
+
+    def directories_cordoned(self) -> None:
+        """Other log directories are cordoned: report them with the next heartbeat, which is sent now."""
+        self.heartbeats.directories_cordoned()
 
     def close(self) -> None:
         """Send nothing more."""

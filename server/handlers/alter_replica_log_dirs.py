@@ -5,9 +5,11 @@
 - A second request for a partition replaces the first. A request for the current directory of the replica cancels the
   move.
 - LOG_DIR_NOT_FOUND for a path that is not a log directory of this broker. KAFKA_STORAGE_ERROR for a directory or a
-  replica that is offline.
+  replica that is offline. INVALID_REPLICA_ASSIGNMENT for a cordoned directory (KIP-1066).
 - A partition that is named under several directories is moved to the last.
-- Not supported: the directory for a replica that this broker does not have yet is not remembered.
+- The response for a replica that this broker does not have is REPLICA_NOT_AVAILABLE or UNKNOWN_TOPIC_OR_PARTITION. The
+  directory is remembered, and used if the broker gets the replica before it is restarted, for example by the
+  reassignment that is requested next.
 """
 
 from __future__ import annotations
@@ -53,6 +55,7 @@ def _move(broker: Broker, topic: str, index: int, path: str) -> Sliced[None]:
     directory = _directory(broker, path)
     partition = broker.replicas.partition_by_key(topic, index)
     if partition is None:
+        broker.log_manager.prefer(topic, index, directory)
         code = broker.replicas.missing_partition_error(topic, index)
         if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             code = ErrorCode.REPLICA_NOT_AVAILABLE
@@ -65,6 +68,8 @@ def _directory(broker: Broker, path: str) -> LogDirectory:
         if directory.path == path:
             if not directory.online:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Log directory {path} is offline")
+            if directory.is_cordoned:
+                raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"Log directory {path} is cordoned")
             return directory
     raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, f"Log dir '{path}' is not found in the config.")
 

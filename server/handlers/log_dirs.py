@@ -1,6 +1,7 @@
 """DescribeLogDirs (API key 35): sizes of partitions and disks, by log directory.
 
-- Versions 1 to 5. Null topics mean all topics. The sizes of the file system are returned since version 4 (KIP-827).
+- Versions 1 to 5. Null topics mean all topics. The sizes of the file system are returned since version 4 (KIP-827),
+  and whether the directory is cordoned since version 5 (KIP-1066).
 - A replica that is being moved is in both directories. In its target directory it has ``is_future_key``, and
   ``offset_lag`` is the number of offsets that its copy is behind.
 - A directory that is offline, or whose file system does not respond, has the error KAFKA_STORAGE_ERROR and no topics.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...metadata.features import CORDONED_DIRECTORIES_SINCE
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -47,8 +49,11 @@ def handle(broker: Broker, context: RequestContext, request: DescribeLogDirsRequ
             results[directory.path].topics.append(described)
         described.partitions.append(partition)
 
+    knows_cordoned = broker.metadata.image.metadata_version >= CORDONED_DIRECTORIES_SINCE
     for directory in broker.log_manager.directories:
-        result = DescribeLogDirsResult(log_dir=directory.path)
+        result = DescribeLogDirsResult(
+            log_dir=directory.path, is_cordoned=directory.online and directory.is_cordoned and knows_cordoned
+        )
         if directory.online:
             try:
                 result.total_bytes, result.usable_bytes = broker.log_manager.file_system.space(directory.path)

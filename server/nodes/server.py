@@ -109,7 +109,10 @@ class Server(NodeServer):
             self.broker.load()
             if membership is not None:
                 self.broker.publisher.on_directory_failed = membership.directory_failed
+                self.broker.on_directories_cordoned = membership.directories_cordoned
                 await self._wait(membership.serve())
+            else:
+                self._watch_directories(self.broker)
         except BaseException:
             await self._abort_startup(self._storage or self._joining)
             raise
@@ -134,6 +137,29 @@ class Server(NodeServer):
             await self._abort_startup(self._storage)
             raise
         LoadAhead(self._timers, modules_of_requests()).start()
+
+    def _watch_directories(self, broker: Broker) -> None:
+        """Let the controller of this process know failed and cordoned log directories."""
+        metadata, controller = broker.metadata, broker.controller
+
+        def report() -> None:
+            from ...metadata.quorum import Metadata
+            from ..controller_client import LocalController
+            from ..upkeep import own_directories
+
+            assert isinstance(metadata, Metadata)
+            assert isinstance(controller, LocalController)
+            own_directories.report(metadata, controller, broker.log_manager, broker.slices)
+
+        def changed(delta: MetadataDelta, image: MetadataImage) -> None:
+            if delta.has_new_features:
+                report()  # the metadata may support cordoned directories now
+
+        broker.publisher.on_directory_failed = lambda directory_id: report()
+        broker.on_directories_cordoned = report
+        if broker.log_manager.cordoned_directories():
+            report()
+            metadata.subscribe(changed)
 
     def _config_changed(self, config: BrokerConfig) -> None:
         limit_connections(self.network, config)

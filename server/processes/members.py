@@ -88,6 +88,11 @@ def plan(
         if metrics:
             settings["moldau.metrics.listener"] = metrics[number]
         settings["log.dirs"] = ",".join(directories)
+        cordoned = config.list("cordoned.log.dirs")
+        if cordoned:
+            given = (*log_dirs, *config.log_dirs)  # config.log_dirs may be relative, or empty
+            own = dict(zip(given, (*directories, *directories), strict=False))
+            settings["cordoned.log.dirs"] = ",".join(own.get(path, path) for path in cordoned)
         settings["listeners"] = ",".join(listeners)
         advertised = _advertised(config, number)
         if advertised:

@@ -253,6 +253,8 @@ def test_every_invalid_value_is_reported_with_its_rule_and_origin() -> None:
             {**_BROKER, "inter_broker_listener_name": "PLAINTEXT", "security_inter_broker_protocol": "PLAINTEXT"},
             "security.inter.broker.protocol is also set",
         ),
+        ({"log_dirs": "/a,/b", "cordoned_log_dirs": "/c"}, "/c is not in log.dirs (/a, /b)"),
+        ({"log_dirs": "/a,/b", "cordoned_log_dirs": "*,/a"}, "* means all log directories"),
         ({"early_start_listeners": "CONTROLLER,B"}, "B is neither in listeners nor in controller.listener.names"),
         ({**_CONTROLLER, "advertised_listeners": "B://localhost:1"}, "has no protocol for B"),
         ({"authorizer_class_name": "org.apache.kafka.Authorizer"}, "Java classes are not loaded"),

@@ -19,7 +19,7 @@ from moldau.log.broker_loading import LoadReport
 from moldau.log.config import LogConfig
 from moldau.log.directory import LogDirectoryError
 from moldau.log.files import FileSystem, RealFile, RealFileSystem
-from moldau.log.manager import LogManager
+from moldau.log.manager import LogManager, RetriableLogError
 from moldau.log.memory_files import MemoryFileSystem
 from moldau.protocol.errors import ErrorCode, KafkaError
 from moldau.protocol.uuid import random_uuid, uuid_to_str
@@ -254,6 +254,54 @@ def test_partitions_are_created_in_the_directory_with_the_fewest_or_in_the_reque
     assert [len(broker.directories(number)) for number in (0, 1)] == [2, 5]
     broker.create("t", 7)
     assert broker.manager.directory_of("t", 7) is broker.manager.directories[0]
+
+
+def test_cordoned_directories_get_no_new_partitions(broker: Broker) -> None:
+    broker.start()
+    first, second = broker.manager.directories
+    assert broker.manager.cordon([first.path])
+    assert not broker.manager.cordon([first.path])
+    assert broker.manager.cordoned_directories() == [first.directory_id]
+    for partition in range(3):
+        broker.create("t", partition)
+    assert [len(broker.directories(number)) for number in (0, 1)] == [0, 3]
+    broker.create("t", 3, directory_id=first.directory_id)  # the metadata already has the replica there
+    assert broker.manager.directory_of("t", 3) is first
+    assert broker.manager.cordon(["*"])
+    with pytest.raises(RetriableLogError, match="all log directories are cordoned"):
+        broker.create("t", 4)
+    assert broker.manager.cordon([])
+    broker.create("t", 4)
+    assert broker.manager.directory_of("t", 4) is first
+    assert broker.manager.directory_of("t", 0) is second
+
+
+def test_a_single_directory_is_used_although_it_is_cordoned(single: Broker) -> None:
+    single.start()
+    single.manager.cordon(["*"])
+    single.create("t", 0)
+    assert single.directories() == ["t-0"]
+
+
+def test_the_preferred_directory_of_a_new_partition_is_used_once(broker: Broker) -> None:
+    broker.start()
+    first, second = broker.manager.directories
+    for partition in range(3):
+        broker.manager.prefer("t", partition, second)
+    for partition in range(4):
+        broker.create("t", partition)
+    assert [broker.manager.directory_of("t", partition) for partition in range(4)] == [second] * 3 + [first]
+    broker.manager.delete("t", 0)
+    broker.create("t", 0)
+    assert broker.manager.directory_of("t", 0) is first
+
+
+def test_the_directory_in_the_metadata_takes_precedence_over_a_preferred_one(broker: Broker) -> None:
+    broker.start()
+    first, second = broker.manager.directories
+    broker.manager.prefer("t", 0, second)
+    broker.create("t", 0, directory_id=first.directory_id)
+    assert broker.manager.directory_of("t", 0) is first
 
 
 def test_a_deleted_partition_is_renamed_immediately_and_removed_later(single: Broker, batch: Batch) -> None:

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from moldau.metadata.broker_heartbeat import fence_expired, heartbeat
-from moldau.metadata.brokers import fence_broker, shut_down_broker
+from moldau.metadata.brokers import change_directories, fence_broker, shut_down_broker
 from moldau.metadata.outcome import Outcome, Versioned
 from moldau.metadata.records import BrokerRegistrationChangeRecord, FeatureLevelRecord, PartitionChangeRecord
 from moldau.metadata.registrations import NO_LEADER
@@ -238,6 +238,39 @@ def test_cordoned_directories_are_recorded_when_they_change(cluster: Cluster, se
 def test_cordoned_directories_need_their_metadata_version(cluster: Cluster, sessions: BrokerSessions) -> None:
     cluster.commit([Versioned(FeatureLevelRecord(name="metadata.version", feature_level=28))])
     assert beat(cluster, sessions, 1, cordoned=[uuid_of(100)])[1] == []
+
+
+# The directories of a broker in the process of its controller
+
+
+def test_the_failed_and_cordoned_directories_of_a_local_broker_are_recorded(new_cluster: type[Cluster]) -> None:
+    cluster = new_cluster(1, 2)
+    good, failed = uuid_of(100), uuid_of(101)
+    epoch = cluster.image.brokers[1].epoch
+    both = BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=epoch, log_dirs=[good, failed])
+    cluster.commit([Versioned(both, 2)])
+    cluster.create("a", 1, 2)
+    topic_id = cluster.image.topics_by_name["a"].topic_id
+    directories = [failed, cluster.image.brokers[2].directories[0]]
+    in_failed = PartitionChangeRecord(partition_id=0, topic_id=topic_id, replicas=[1, 2], directories=directories)
+    cluster.commit([Versioned(in_failed, 1)])
+    leader_epoch = cluster.image.topics_by_name["a"].partitions[0].leader_epoch
+
+    def change(online: list[bytes], cordoned: list[bytes]) -> int:
+        outcome = change_directories(cluster.image, 1, online, cordoned, cluster.context)
+        cluster.do(outcome)
+        return len(outcome.records)
+
+    assert change([good, failed], []) == 0
+    assert change([good, failed], [good]) == 1
+    assert cluster.image.brokers[1].cordoned_directories == (good,)
+    assert change([good], [good]) == 2
+    partition = cluster.image.topics_by_name["a"].partitions[0]
+    assert (partition.leader, partition.isr, partition.leader_epoch) == (2, (2,), leader_epoch + 1)
+    assert cluster.image.brokers[1].directories == (good,)
+    assert change([good], []) == 1
+    cluster.commit([Versioned(FeatureLevelRecord(name="metadata.version", feature_level=29))])
+    assert change([good], [good]) == 0
 
 
 # Expired sessions

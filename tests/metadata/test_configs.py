@@ -140,6 +140,29 @@ def test_invalid_changes_are_rejected(cluster: Cluster, resource: tuple[int, str
     assert outcome.response.responses[0].error_message
 
 
+def cordon(cluster: Cluster, directories: str | None, broker: str = "1") -> str:
+    operation = DELETE if directories is None else SET
+    outcome = change(cluster, (BROKER_RESOURCE, broker, [("cordoned.log.dirs", operation, directories)]))
+    (error,) = errors(outcome)
+    return error
+
+
+def test_only_log_directories_of_the_broker_can_be_cordoned(new_cluster: type[Cluster]) -> None:
+    cluster = new_cluster(1, 2, settings={"log.dirs": "/a,/b"})
+    for directories in ("/a", "/a,/b", " /b , /a ", "*", "", None):
+        assert cordon(cluster, directories) == "NONE"
+    for directories in ("/c", "/a,/c", "*,/a"):
+        assert cordon(cluster, directories) == "INVALID_REQUEST"
+    assert cordon(cluster, "/c", "2") == "NONE"  # broker 2 has checked it
+    assert cordon(cluster, "/a", "") == "INVALID_REQUEST"  # not for all brokers
+
+
+def test_directories_can_be_cordoned_if_all_nodes_know_that(cluster: Cluster) -> None:
+    cluster.commit([Versioned(FeatureLevelRecord(name="metadata.version", feature_level=29))])
+    for directories in ("*", "", None):
+        assert cordon(cluster, directories) == "INVALID_CONFIG"
+
+
 def test_one_invalid_key_rejects_all_changes_of_its_resource(cluster: Cluster) -> None:
     outcome = change(cluster, (TOPIC_RESOURCE, "a", [("segment.ms", SET, "5000"), ("no.such", SET, "1")]))
     assert errors(outcome) == ["INVALID_CONFIG"]

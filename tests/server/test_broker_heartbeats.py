@@ -55,7 +55,8 @@ class Joined:
         self.channel = ControllerChannel(
             self.host.connect, lambda: self.controller, self.host.timers, client_id="1", request_timeout_ms=1000
         )
-        self.image = SimpleNamespace(brokers={}, features={}, offset=100)
+        self.image = SimpleNamespace(brokers={}, features={}, offset=100, metadata_version=30)
+        self.cordoned: list[bytes] = []
         self.metadata = SimpleNamespace(node_id=1, image=self.image, applied_offset=100, registered=lambda epoch: None)
         self.ends: list[str] = []
         self.heartbeats = BrokerHeartbeats(
@@ -64,6 +65,7 @@ class Joined:
             self.channel,
             self.host.timers,
             request_timeout_ms=2000,
+            cordoned=lambda: self.cordoned,
             on_end=self.ends.append,
         )
 
@@ -124,6 +126,31 @@ def test_a_failed_directory_is_reported_immediately_and_in_every_later_heartbeat
     joined.heartbeats.directory_failed(SECOND)
     joined.host.advance(10)
     assert [request.offline_log_dirs for request in joined.requests] == [[SECOND]] * 2
+
+
+def test_cordoned_directories_are_reported_immediately_and_in_every_heartbeat(joined: Joined) -> None:
+    joined.heartbeats.start()
+    joined.host.advance(50)
+    heartbeats = [request for request in joined.requests if isinstance(request, BrokerHeartbeatRequest)]
+    assert {request.cordoned_log_dirs for request in heartbeats} == {None}  # dynamic settings are not in effect yet
+    joined.heartbeats.ready()
+    joined.host.advance(50)
+    assert joined.requests[-1].cordoned_log_dirs == []
+    joined.requests.clear()
+    joined.cordoned = [SECOND]
+    joined.heartbeats.directories_cordoned()
+    joined.host.advance(10)
+    assert [request.cordoned_log_dirs for request in joined.requests] == [[SECOND]]
+    joined.host.advance(INTERVAL_MS)
+    assert [request.cordoned_log_dirs for request in joined.requests] == [[SECOND]] * 2
+
+
+def test_a_cluster_that_does_not_know_cordoned_directories_gets_no_reports_of_them(joined: Joined) -> None:
+    joined.image.metadata_version = 29
+    joined.cordoned = [SECOND]
+    joined.run()
+    joined.host.advance(INTERVAL_MS)
+    assert [request.cordoned_log_dirs for request in joined.requests] == [None]
 
 
 def test_a_directory_that_fails_while_no_controller_is_active_is_reported_to_the_next_one(joined: Joined) -> None:

@@ -174,6 +174,13 @@ def test_each_log_directory_contains_one_of_each_broker(files: MemoryFileSystem)
     assert second.settings["metadata.log.dir"] == "/m/brokers/2"
 
 
+def test_cordoned_directories_are_those_of_each_broker(files: MemoryFileSystem) -> None:
+    members = members_of(files, "log.dirs=/a,/b", "cordoned.log.dirs=/b", count=2, log_dirs=("/a", "/b"))
+    assert [member.settings["cordoned.log.dirs"] for member in members] == ["/b", "/b/brokers/2"]
+    members = members_of(files, "cordoned.log.dirs=*", count=2, log_dirs=("/a", "/b"))
+    assert [member.settings["cordoned.log.dirs"] for member in members] == ["*", "*"]
+
+
 def test_the_directories_of_a_cluster_are_formatted_once(files: MemoryFileSystem) -> None:
     members = members_of(files)
     format_members(config_of(), members, files)
