@@ -19,7 +19,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from ..cli.failure import Failure
-from . import groups, messages, send, streams, topics
+from . import groups, messages, overview, send, streams, topic_settings, topics, transactions
 from .brokers import Brokers
 from .guard import Guard
 from .lag_history import INTERVAL_S, LagHistory
@@ -43,11 +43,14 @@ def create_app(brokers: Brokers, *, read_only: bool = False, token: str | None =
         brokers.close()
 
     routes: list[BaseRoute] = [
+        *overview.ROUTES,
         *topics.ROUTES,
+        *topic_settings.ROUTES,
         *messages.ROUTES,
         *streams.ROUTES,
         *send.ROUTES,
         *groups.ROUTES,
+        *transactions.ROUTES,
         Mount("/static", StaticFiles(directory=_STATIC), name="static"),
     ]
     app = Starlette(

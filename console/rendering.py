@@ -19,13 +19,19 @@ from starlette.responses import HTMLResponse, Response
 from .brokers import Brokers
 from .values import visible
 
-_NAVIGATION: Final = (("/topics", "Topics"), ("/groups", "Groups"))
+_NAVIGATION: Final = (
+    ("/", "Overview"),
+    ("/topics", "Topics"),
+    ("/groups", "Groups"),
+    ("/transactions", "Transactions"),
+)
 _TABS: Final = (
     ("", "Messages"),
     ("/search", "Search"),
     ("/live", "Live"),
     ("/send", "Send"),
     ("/partitions", "Partitions"),
+    ("/settings", "Settings"),
 )
 # Screens that a console for reading does not have.
 _CHANGING: Final = frozenset({"/send"})

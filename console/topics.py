@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from ..cli.cluster import Cluster
@@ -18,10 +18,6 @@ from .rendering import brokers_of, render
 
 # Topics of one page: offsets and sizes are requested for these only.
 _PER_PAGE: Final = 200
-
-
-def _start(request: Request) -> Response:
-    return RedirectResponse("/topics")
 
 
 def _topics(request: Request) -> Response:
@@ -50,6 +46,7 @@ def _topics(request: Request) -> Response:
         page=page,
         pages=(len(matching) + _PER_PAGE - 1) // _PER_PAGE,
         per_page=_PER_PAGE,
+        done=request.query_params.get("done"),
     )
 
 
@@ -113,7 +110,6 @@ def _integer(text: str, default: int) -> int:
 
 
 ROUTES: Final = [
-    Route("/", _start),
     Route("/topics", _topics),
     Route("/topics/{name}/partitions", _partitions),
 ]

@@ -285,3 +285,13 @@ document.addEventListener("submit", (event) => {
   });
   dialog.showModal();
 });
+
+// In narrow windows, the cells of a row are below each other, with the names of their columns
+
+for (const table of $$("table:not(.records, .plain)")) {
+  const names = $$("thead th", table).map((head) => head.textContent.trim());
+  for (const row of $$("tbody tr", table)) {
+    for (const cell of row.cells) if (cell.tagName === "TD") cell.dataset.label = names[cell.cellIndex] || "";
+  }
+  table.classList.add("labeled");
+}

@@ -128,3 +128,61 @@ def test_a_live_page_follows_pauses_and_continues(
     assert browser.evaluate(f"{values}.slice(0, 2)") == ["39", "38"]
     assert browser.evaluate("document.querySelectorAll('.expanded').length") == 1
     assert browser.evaluate("document.title") == f"Live: {topic} · Moldau console"
+
+
+def test_a_consumer_that_stands_still_leads_to_the_transaction_that_blocks_it(
+    browser: Browser,
+    console: Console,
+    new_topic: Callable[..., str],
+    send: Callable[..., int],
+    bootstrap_servers: str,
+) -> None:
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    topic = new_topic()
+    send(topic, [Record(0, 1_700_000_000_000, None, b"first")])
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": f"id-{topic}"})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(topic, b"open", partition=0)
+    assert producer.flush(60) == 0
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap_servers, "group.id": f"stuck-{topic}"})
+    consumer.commit(offsets=[confluent_kafka.TopicPartition(topic, 0, 1)], asynchronous=False)
+    consumer.close()
+
+    browser.open(console.address)
+    browser.follow("nav a[href='/groups']")
+    browser.follow(f"a[href='/group?id=stuck-{topic}']")
+    assert "open transaction since offset 1" in browser.evaluate("document.querySelector('td .badge.warn').textContent")
+    browser.follow("td .badge.warn")
+    assert f"id-{topic}" in browser.evaluate("document.querySelector('tbody').textContent")
+    browser.click("tbody button.danger")
+    assert "Abort the transaction" in browser.evaluate("document.querySelector('dialog').textContent")
+    browser.press("Escape")
+    assert browser.wait_for("document.querySelector('dialog') === null")
+    browser.click("tbody button.danger")
+    browser.follow("dialog button.danger")
+    assert "was aborted" in browser.evaluate("document.querySelector('.notice').textContent")
+
+
+def test_every_screen_fits_a_phone_and_has_names_for_its_fields(
+    browser: Browser, console: Console, new_topic: Callable[..., str], send: Callable[..., int]
+) -> None:
+    topic = new_topic(2)
+    send(topic, [Record(0, 1_700_000_000_000, b"k" * 400, b"v" * 5000)])
+    paths = ["/", "/topics", "/create-topic", "/groups", "/transactions", "/nowhere", f"/topics/{topic}"]
+    paths += [f"/topics/{topic}/{screen}" for screen in ("search", "live", "send", "partitions", "settings", "0/0")]
+    unnamed = (
+        "[...document.querySelectorAll('input:not([type=hidden]), select, textarea, button')]"
+        ".filter((each) => !each.labels?.length && !each.ariaLabel && !each.textContent.trim())"
+        ".map((each) => each.outerHTML)"
+    )
+    headless = "[...document.querySelectorAll('th')].filter((each) => !each.scope).map((each) => each.outerHTML)"
+    for width, scheme in ((390, "dark"), (1280, "light")):
+        browser.display(width, 844, scheme)
+        for path in paths:
+            browser.open(console.address + path)
+            assert width_fits(browser), path
+            assert browser.evaluate(unnamed) == [], path
+            assert browser.evaluate(headless) == [], path
+            assert browser.evaluate("document.querySelectorAll('h1').length") == 1, path
+    browser.console.clear()  # the page that does not exist is reported there
