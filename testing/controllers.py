@@ -32,6 +32,11 @@ class Controller:
         return self._folder / "controller"
 
     @property
+    def settings(self) -> dict[str, str]:
+        """The settings of the node."""
+        return {**self._config, "log.dirs": str(self.data_dir)}
+
+    @property
     def cluster_id(self) -> str:
         return cluster_id_of(self.data_dir)
 

@@ -77,13 +77,7 @@ def server_context(
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     context.num_tickets = 0
-    context.minimum_version = min(VERSIONS[version] for version in versions)
-    context.maximum_version = max(VERSIONS[version] for version in versions)
-    if ciphers is not None:
-        try:
-            context.set_ciphers(ciphers)
-        except ssl.SSLError:
-            raise TlsError(f"OpenSSL supports none of the cipher suites {ciphers}") from None
+    _limit(context, versions, ciphers)
     _load_key(context, store)
     if trusted is not None:
         _trust(context, trusted)
@@ -91,12 +85,20 @@ def server_context(
     return context
 
 
-def client_context(store: KeyStore | None, *, trusted: str | None, checks_host: bool) -> ssl.SSLContext:
+def client_context(
+    store: KeyStore | None,
+    *,
+    trusted: str | None,
+    checks_host: bool,
+    versions: tuple[str, ...] = tuple(VERSIONS),
+    ciphers: str | None = None,
+) -> ssl.SSLContext:
     """The context of a client. ``store``: its key, if it has one. ``trusted``: certificates in PEM, or None for the
-    authorities of the system. ``checks_host``: the certificate of the server must be for its host. Raises `TlsError`.
+    authorities of the system. ``checks_host``: the certificate of the server must be for its host. ``versions`` and
+    ``ciphers``: see `server_context`. Raises `TlsError`.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    _limit(context, versions, ciphers)
     context.check_hostname = checks_host
     if trusted is None:
         context.load_default_certs()
@@ -105,6 +107,16 @@ def client_context(store: KeyStore | None, *, trusted: str | None, checks_host: 
     if store is not None:
         _load_key(context, store)
     return context
+
+
+def _limit(context: ssl.SSLContext, versions: tuple[str, ...], ciphers: str | None) -> None:
+    context.minimum_version = min(VERSIONS[version] for version in versions)
+    context.maximum_version = max(VERSIONS[version] for version in versions)
+    if ciphers is not None:
+        try:
+            context.set_ciphers(ciphers)
+        except ssl.SSLError:
+            raise TlsError(f"OpenSSL supports none of the cipher suites {ciphers}") from None
 
 
 def _load_key(context: ssl.SSLContext, store: KeyStore) -> None:

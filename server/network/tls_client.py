@@ -16,7 +16,6 @@ from .transport import HandshakeFailed
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
 
 _HANDSHAKE_RECEIVE_BYTES: Final = 32 * 1024
 
@@ -91,6 +90,15 @@ class TlsClientTransport(TlsTransport):
         return f"{_EXPLANATIONS[reason]} ({reason})" if reason in _EXPLANATIONS else reason
 
 
-def tls_of(context: ssl.SSLContext, hint: str) -> Callable[[socket.socket, str], TlsClientTransport]:
+class TlsDialing:
     """How connections are secured; see `dialing.Secure`."""
-    return lambda sock, host: TlsClientTransport(context, sock, host, hint)
+
+    def __init__(self, context: ssl.SSLContext, hint: str) -> None:
+        """See `TlsClientTransport`."""
+        self.context = context
+        """Of new connections. Replaced while the node runs."""
+        self._hint = hint
+
+    def __call__(self, sock: socket.socket, host: str) -> TlsClientTransport:
+        """Create the transport of a connection to this host. Raises OSError."""
+        return TlsClientTransport(self.context, sock, host, self._hint)

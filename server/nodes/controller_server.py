@@ -11,6 +11,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ...metadata.image import BROKER_RESOURCE
 from ..concurrency.event_loop import EndOfIteration, turns_of
 from ..concurrency.file_jobs import FileJobs
 from ..concurrency.slices import Slices
@@ -23,7 +24,9 @@ from .controller_listener import ControllerListener
 from .node_server import CLOSE_GRACE_SECONDS, NodeServer
 
 if TYPE_CHECKING:
+    from ...metadata.image import MetadataDelta, MetadataImage
     from ..authorizer import Authorizer
+    from .listener_reload import ListenerReload
 
 _THREADS = 4
 """Maximum number of concurrent file operations."""
@@ -85,7 +88,15 @@ class ControllerServer(NodeServer):
 
             authorizer = new_authorizer(config, metadata, timers, loop.time)
         self._expire_tokens(controller, slices)
+        if self._reload is not None:
+            await self._reload.load(metadata.broker_config)
+            metadata.subscribe(partial(self._apply, self._reload))
         listener.serve(metadata, controller, slices, self._clock, background, self._file_system, authorizer)
+
+    def _apply(self, reload: ListenerReload, delta: MetadataDelta, _image: MetadataImage) -> None:
+        """A committed change: settings of this node may have new certificates."""
+        if self._storage is not None and any(resource.type == BROKER_RESOURCE for resource in delta.configs):
+            reload.reload(self._storage.metadata.broker_config)
 
     async def stop(self) -> None:
         """Complete the pending requests, flush, and close."""

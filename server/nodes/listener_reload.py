@@ -2,7 +2,8 @@
 
 A change is checked before it is forwarded to the controller: the files are read, and a new context is built. A change
 that cannot be used is INVALID_REQUEST, and nothing changes. When the change is committed, the files are read again, and
-the new context is installed. Connections that exist keep theirs.
+the new context is installed. Connections that exist keep theirs. The links to other nodes have the settings of the
+listener that they connect to, so they change with it.
 
 A new key store has as many entries as the old one, and a certificate for the same name and at least the same
 alternative names, so that a wrong file does not disconnect clients. ``ssl.allow.dn.changes`` and
@@ -32,9 +33,12 @@ if TYPE_CHECKING:
     import ssl
 
     from ...config.broker_config import BrokerConfig, ListenerConfig
+    from ...security.key_stores import KeyStore
     from ..concurrency.background import JobExecutor
     from ..network.tls import TlsSecurity
+    from ..network.tls_client import TlsDialing
     from .listener_security import PlainUsers, TlsSettings
+    from .outgoing_security import LinkTlsSettings
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +49,7 @@ class ListenerReload:
     def __init__(self, executor: JobExecutor) -> None:
         """``executor`` runs one job at a time."""
         self._executor = executor
-        self._listeners: list[_TlsListener | _PlainListener] = []
+        self._listeners: list[_TlsListener | _PlainListener | _TlsLink] = []
 
     def add_tls(self, listener: str, security: TlsSecurity, settings: TlsSettings, *, identifies: bool) -> None:
         """A listener with TLS, which has these settings."""
@@ -54,6 +58,10 @@ class ListenerReload:
     def add_plain(self, listener: str, users: PlainUsers) -> None:
         """A listener with PLAIN, which has these users."""
         self._listeners.append(_PlainListener(listener, users))
+
+    def add_link(self, listener: str, dialing: TlsDialing, settings: LinkTlsSettings) -> None:
+        """Links with TLS to a listener of other nodes."""
+        self._listeners.append(_TlsLink(listener, dialing, settings))
 
     def concerns(self, names: Iterable[str]) -> bool:
         """Whether a change of settings with these names is to be checked."""
@@ -87,11 +95,11 @@ class ListenerReload:
             try:
                 install = each.prepare(config.for_listener(each.listener), checked=checked)
             except ConfigError as error:
-                logger.error("The listener %s keeps its previous settings: %s", each.listener, error.message)
+                logger.error("%s: the previous settings stay in effect: %s", each, error.message)
                 continue
             if install is not None:
                 install()
-                logger.info("The listener %s has new %s", each.listener, each.subject)
+                logger.info("%s: new %s", each, each.subject)
 
 
 class _TlsListener:
@@ -105,17 +113,52 @@ class _TlsListener:
         self._settings = settings
         self._identifies = identifies
 
+    def __str__(self) -> str:
+        return f"The listener {self.listener}"
+
     def prepare(self, settings: ListenerConfig, *, checked: bool) -> Callable[[], None] | None:
         """What makes new settings effective; None if nothing has changed. Raises ConfigError."""
         new = tls_settings(settings, identifies=self._identifies)
         if new == self._settings:
             return None
         if checked:
-            _check_replacement(settings, self._settings, new)
+            if self._settings.trusted is None and new.trusted is not None:
+                _refuse(settings, "a trust store cannot be added while the server runs")
+            _check_replacement(settings, self._settings.store, new.store)
         return partial(self._install, new, tls_context(settings, new))
 
     def _install(self, settings: TlsSettings, context: ssl.SSLContext) -> None:
         self._security.context = context
+        self._settings = settings
+
+
+class _TlsLink:
+    """The context of links to a listener of other nodes."""
+
+    subject = "certificates"
+
+    def __init__(self, listener: str, dialing: TlsDialing, settings: LinkTlsSettings) -> None:
+        self.listener = listener
+        self._dialing = dialing
+        self._settings = settings
+
+    def __str__(self) -> str:
+        return f"Connections to the listener {self.listener} of other nodes"
+
+    def prepare(self, settings: ListenerConfig, *, checked: bool) -> Callable[[], None] | None:
+        """See `_TlsListener`."""
+        from .outgoing_security import link_context, link_tls_settings
+
+        new = link_tls_settings(settings)
+        if new == self._settings:
+            return None
+        old = self._settings
+        if checked and old.store is not None and new.store is not None:
+            _check_replacement(settings, old.store, new.store)
+        return partial(self._install, new, link_context(settings, new))
+
+    def _install(self, settings: LinkTlsSettings, context: ssl.SSLContext) -> None:
+        self._dialing.context = context
         self._settings = settings
 
 
@@ -128,6 +171,9 @@ class _PlainListener:
         self.listener = listener
         self._users = users
 
+    def __str__(self) -> str:
+        return f"The listener {self.listener}"
+
     def prepare(self, settings: ListenerConfig, *, checked: bool) -> Callable[[], None] | None:
         """See `_TlsListener`."""
         del checked  # all users may change
@@ -138,14 +184,12 @@ class _PlainListener:
         self._users.passwords = passwords
 
 
-def _check_replacement(settings: ListenerConfig, old: TlsSettings, new: TlsSettings) -> None:
-    """Raise ConfigError if these stores may not replace the old ones."""
-    if old.trusted is None and new.trusted is not None:
-        _refuse(settings, "a trust store cannot be added while the server runs")
-    if old.store.entries != new.store.entries:
-        _refuse(settings, f"the key store has {new.store.entries} entries, the previous one {old.store.entries}")
+def _check_replacement(settings: ListenerConfig, old: KeyStore, new: KeyStore) -> None:
+    """Raise ConfigError if this key store may not replace the old one."""
+    if old.entries != new.entries:
+        _refuse(settings, f"the key store has {new.entries} entries, the previous one {old.entries}")
     try:
-        before, after = leaf_of(old.store), leaf_of(new.store)
+        before, after = leaf_of(old), leaf_of(new)
         if not settings.bool("ssl.allow.dn.changes"):
             old_name, new_name = subject_name(before), subject_name(after)
             if _comparable(old_name) != _comparable(new_name):

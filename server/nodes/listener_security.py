@@ -287,7 +287,7 @@ def tls_settings(settings: ListenerConfig, *, identifies: bool) -> TlsSettings:
             f"with the value {client_auth}, certificates of clients are verified, so ssl.truststore.location or "
             "ssl.truststore.certificates must be set",
         )
-    versions, ciphers = _versions_and_ciphers(settings)
+    versions, ciphers = versions_and_ciphers(settings)
     return TlsSettings(key_store_of(settings), trusted, client_auth, versions, ciphers)
 
 
@@ -311,8 +311,9 @@ def _mapping(settings: ListenerConfig) -> PrincipalMapping:
         _fail(settings, name, str(error))
 
 
-def _versions_and_ciphers(settings: ListenerConfig) -> tuple[tuple[str, ...], str | None]:
-    """The versions of TLS, and OpenSSL's names of the suites of TLS 1.2."""
+def versions_and_ciphers(settings: ListenerConfig) -> tuple[tuple[str, ...], str | None]:
+    """The versions of TLS in the settings of a listener, and OpenSSL's names of its suites of TLS 1.2. Raises
+    ConfigError."""
     from ..network.tls import VERSIONS
 
     versions = settings.list("ssl.enabled.protocols")

@@ -147,18 +147,25 @@ class NodeServer:
         """The security of a listener of this node. Raises StartError."""
         if listener.security_protocol == "PLAINTEXT":
             return PLAINTEXT
-        from .listener_reload import ListenerReload  # a server without security does not need these
-        from .listener_security import Users, security_of
+        from .listener_security import Users, security_of  # a server without security does not need it
 
         assert self._background is not None
         if self._users is None:
             self._users = Users(self.config, self._clock, self._rng.randbytes, self._background.executor)
-        if self._reload is None:
-            self._reload = ListenerReload(self._background.executor(1))
+        reload = self._changing()
         try:
-            return security_of(self.config, listener, self._users, lambda: self.network.timers, self._reload)
+            return security_of(self.config, listener, self._users, lambda: self.network.timers, reload)
         except ConfigError as error:
             raise StartError(error.message) from None
+
+    def _changing(self) -> ListenerReload:
+        """The listeners and links whose settings can change."""
+        from .listener_reload import ListenerReload  # a server without security does not need it
+
+        if self._reload is None:
+            assert self._background is not None
+            self._reload = ListenerReload(self._background.executor(1))
+        return self._reload
 
     def _expire_tokens(self, controller: ControllerClient, slices: Slices) -> None:
         """Remove expired delegation tokens at intervals, if there may be any and this node is their controller."""

@@ -8,37 +8,45 @@ there.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ...config.definition import ConfigError
 from ...security.sasl_client import MECHANISMS, Credentials, SaslClientError, credentials_of
 from ..network.link_security import PLAINTEXT, LinkSecurity
-from .listener_security import key_store_of, trusted_by
+from .listener_security import key_store_of, trusted_by, versions_and_ciphers
 
 if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+
     from ...config.broker_config import BrokerConfig, ListenerConfig
-    from ..network.dialing import Secure
+    from ...security.key_stores import KeyStore
+    from ..network.tls_client import TlsDialing
+    from .listener_reload import ListenerReload
 
 _TO_BROKERS: Final = "sasl.mechanism.inter.broker.protocol"
 _TO_CONTROLLERS: Final = "sasl.mechanism.controller.protocol"
 
 
-def to_brokers(config: BrokerConfig) -> LinkSecurity:
-    """The security of links to the inter-broker listener. Raises ConfigError."""
-    return _security(config, config.inter_broker_listener_name, _TO_BROKERS)
+def to_brokers(config: BrokerConfig, reload: Callable[[], ListenerReload]) -> LinkSecurity:
+    """The security of links to the inter-broker listener. ``reload`` returns what its new certificates are added to.
+    Raises ConfigError."""
+    return _security(config, config.inter_broker_listener_name, _TO_BROKERS, reload)
 
 
-def to_controllers(config: BrokerConfig) -> LinkSecurity:
-    """The security of links to the listener of the controllers. Raises ConfigError."""
-    return _security(config, config.controller_listener_name, _TO_CONTROLLERS)
+def to_controllers(config: BrokerConfig, reload: Callable[[], ListenerReload]) -> LinkSecurity:
+    """The security of links to the listener of the controllers; see `to_brokers`. Raises ConfigError."""
+    return _security(config, config.controller_listener_name, _TO_CONTROLLERS, reload)
 
 
-def _security(config: BrokerConfig, listener: str, mechanism_setting: str) -> LinkSecurity:
+def _security(
+    config: BrokerConfig, listener: str, mechanism_setting: str, reload: Callable[[], ListenerReload]
+) -> LinkSecurity:
     protocol = config.security_protocols.get(listener, "PLAINTEXT")
     if protocol == "PLAINTEXT":
         return PLAINTEXT
     settings = config.for_listener(listener)
-    secure = _tls(settings) if protocol in ("SSL", "SASL_SSL") else None
+    secure = _tls(settings, reload()) if protocol in ("SSL", "SASL_SSL") else None
     if not protocol.startswith("SASL_"):
         return LinkSecurity(secure)
     mechanism = config.str(mechanism_setting)
@@ -60,22 +68,53 @@ def _credentials(settings: ListenerConfig, mechanism: str, mechanism_setting: st
         raise ConfigError(f"{where}: {name}: {error}", name) from None
 
 
-def _tls(settings: ListenerConfig) -> Secure:
-    from ..network.tls import TlsError, client_context
-    from ..network.tls_client import tls_of
+class LinkTlsSettings(NamedTuple):
+    """What the context of links is made from, with the contents of the files."""
 
-    checks_host = bool(settings.optional_str("ssl.endpoint.identification.algorithm"))
-    store = key_store_of(settings) if _has_key(settings) else None
+    store: KeyStore | None
+    trusted: str | None
+    """Certificates in PEM; None: those of the system."""
+    checks_host: bool
+    versions: tuple[str, ...]
+    ciphers: str | None
+
+
+def link_tls_settings(settings: ListenerConfig) -> LinkTlsSettings:
+    """Read the settings of TLS of links to a listener, and the files that they name. Raises ConfigError."""
+    versions, ciphers = versions_and_ciphers(settings)
+    return LinkTlsSettings(
+        key_store_of(settings) if _has_key(settings) else None,
+        trusted_by(settings),
+        bool(settings.optional_str("ssl.endpoint.identification.algorithm")),
+        versions,
+        ciphers,
+    )
+
+
+def link_context(settings: ListenerConfig, tls: LinkTlsSettings) -> ssl.SSLContext:
+    """The context of links to a listener. Raises ConfigError."""
+    from ..network.tls import TlsError, client_context
+
     try:
-        context = client_context(store, trusted=trusted_by(settings), checks_host=checks_host)
+        return client_context(
+            tls.store, trusted=tls.trusted, checks_host=tls.checks_host, versions=tls.versions, ciphers=tls.ciphers
+        )
     except TlsError as error:
         raise ConfigError(f"TLS to the listener {settings.listener_name} of other nodes: {error}") from None
+
+
+def _tls(settings: ListenerConfig, reload: ListenerReload) -> TlsDialing:
+    from ..network.tls_client import TlsDialing
+
+    tls = link_tls_settings(settings)
     trust = settings.name_in_effect("ssl.truststore.location")
-    return tls_of(
-        context,
+    dialing = TlsDialing(
+        link_context(settings, tls),
         f"{trust} must have the authority that signed it, and it must be for the host of the peer (or set "
         f"{settings.own_name('ssl.endpoint.identification.algorithm')} to nothing)",
     )
+    reload.add_link(settings.listener_name, dialing, tls)
+    return dialing
 
 
 def _has_key(settings: ListenerConfig) -> bool:

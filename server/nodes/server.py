@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ..network.links import Links
     from ..network.listeners import Network
     from .controller_listener import ControllerListener
+    from .listener_reload import ListenerReload
 
 __all__ = ["Server", "StartError"]
 
@@ -218,10 +219,12 @@ class Server(NodeServer):
             raise StartError(str(error)) from None
         logger.info("Metrics at http://%s/metrics", self._metrics.address)
 
-    def _outgoing(self, security_of: Callable[[BrokerConfig], LinkSecurity]) -> LinkSecurity:
+    def _outgoing(
+        self, security_of: Callable[[BrokerConfig, Callable[[], ListenerReload]], LinkSecurity]
+    ) -> LinkSecurity:
         """The security of links to other nodes. Raises StartError."""
         try:
-            return security_of(self.config)
+            return security_of(self.config, self._changing)
         except ConfigError as error:
             raise StartError(error.message) from None
 

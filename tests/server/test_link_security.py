@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from moldau.config.sources import load
 from moldau.protocol.api import ApiKey
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -24,7 +25,9 @@ from moldau.server.network.dialing import Address
 from moldau.server.network.link_security import LinkSecurity
 from moldau.server.network.links import Link, LinkError, LinkSettings
 from moldau.server.network.tls import client_context
-from moldau.server.network.tls_client import tls_of
+from moldau.server.network.tls_client import TlsClientTransport, TlsDialing
+from moldau.server.nodes.listener_reload import ListenerReload
+from moldau.server.nodes.outgoing_security import to_brokers
 from moldau.testing import Broker
 from moldau.testing.authority import Authority
 
@@ -252,7 +255,14 @@ def security_to(
     certificate = Path(broker.client_config("broker", client="java")["ssl.truststore.location"]).read_text()
     context = client_context(None, trusted=trusted or certificate, checks_host=checks_host)
     credentials = None if mechanism is None else Credentials(mechanism, "broker", "a secret")
-    return LinkSecurity(tls_of(context, "The hint"), credentials, "jaas", "mechanism")
+    return LinkSecurity(TlsDialing(context, "The hint"), credentials, "jaas", "mechanism")
+
+
+class UnusedReload(ListenerReload):
+    """Nothing changes."""
+
+    def __init__(self) -> None:
+        self._listeners = []
 
 
 async def described(node: TcpNode, link: Link) -> None:
@@ -333,3 +343,36 @@ def test_a_listener_without_tls_is_recognized(broker: Broker) -> None:
                 await described(node, link)
 
         on_tcp(test)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"ssl.enabled.protocols": "TLSv1.2"}, ("TLSv1.2", None)),
+        ({"ssl.enabled.protocols": "TLSv1.3"}, ("TLSv1.3", None)),
+        (
+            {"ssl.cipher.suites": "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"},
+            ("TLSv1.2", "ECDHE-ECDSA-AES128-GCM-SHA256"),
+        ),
+    ],
+)
+def test_versions_and_cipher_suites_of_links(broker: Broker, settings: Any, expected: tuple[str, str | None]) -> None:
+    """The broker allows all of them, so those of the link decide."""
+    listeners = {"listeners": "SSL://127.0.0.1:0", "inter.broker.listener.name": "SSL"}
+    trust = {"ssl.truststore.location": str(broker.ca_file)}
+    config = load(overrides=[f"{name}={value}" for name, value in {**listeners, **trust, **settings}.items()])
+    secure = to_brokers(config, UnusedReload).secure
+    credentials = Credentials("SCRAM-SHA-512", "broker", "a secret")
+
+    async def test(node: TcpNode) -> None:
+        security = LinkSecurity(secure, credentials, "jaas", "mechanism")
+        link = node.links.open(address_of(broker.bootstrap_servers), "test", security=security)
+        await described(node, link)
+        assert link._stream is not None
+        transport = link._stream.transport
+        assert isinstance(transport, TlsClientTransport)
+        version, cipher = transport._tls.version(), transport._tls.cipher()
+        assert cipher is not None
+        assert (version, cipher[0] if expected[1] else None) == expected
+
+    on_tcp(test)

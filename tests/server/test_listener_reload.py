@@ -257,7 +257,9 @@ def test_dynamic_stores_are_in_effect_after_a_restart(
     with caplog.at_level(logging.ERROR):
         server.running.restart()
     assert server.certificate() == der(first)
-    assert f"The listener SSL keeps its previous settings: The listener SSL cannot use {LOCATION}" in caplog.text
+    assert (
+        f"The listener SSL: the previous settings stay in effect: The listener SSL cannot use {LOCATION}" in caplog.text
+    )
 
 
 def test_a_client_continues_over_a_reload(serve: Any, first: Issued, tmp_path: Path) -> None:
