@@ -1,39 +1,42 @@
 """``moldau quotas``: list, set and remove client quotas."""
 
 import sys
+from collections.abc import Mapping
 from typing import Final
 
 import click
 
 from ..protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from ..protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
-from ..security.quotas import CLIENT_ID, CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE, PRODUCER_BYTE_RATE, USER
+from ..security.quotas import CLIENT_ID, IP, KEYS_OF_ADDRESSES, KEYS_OF_CLIENTS, USER
 from .client import bootstrap_option
 from .cluster import check_accepted, cluster
 from .output import print_json, print_table
 from .suggestions import CommandGroup
 
-_KEYS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, CONTROLLER_MUTATION_RATE)
 _DEFAULT: Final = "*"
 
 _user_option = click.option("--user", metavar="NAME", help="The user, without User:. * means all others.")
 _client_option = click.option("--client-id", metavar="ID", help="The client id. * means all others.")
-_key_argument = click.argument("key", type=click.Choice(_KEYS))
+_ip_option = click.option("--ip", metavar="ADDRESS", help="The address of clients. * means all others.")
+_key_argument = click.argument("key", type=click.Choice((*KEYS_OF_CLIENTS, *KEYS_OF_ADDRESSES)))
 
 
 @click.group("quotas", cls=CommandGroup, short_help="List, set and remove client quotas.")
 def command() -> None:
-    """List, set and remove client quotas: the bytes per second of producers and consumers, and the partitions per
-    second that are created and deleted.
+    """List, set and remove client quotas: the bytes per second of producers and consumers, the percentage of the
+    broker's time, the partitions per second that are created and deleted, and the new connections per second.
 
     A quota belongs to a user, a client id, or both. The most specific one applies. A client that exceeds its quota is
-    delayed, not refused.
+    delayed, not refused. connection_creation_rate belongs to an address, and closes connections above it.
 
     \b
     Examples:
       moldau quotas list
       moldau quotas set producer_byte_rate 1000000 --user alice
       moldau quotas set consumer_byte_rate 500000 --user '*' --client-id reports
+      moldau quotas set request_percentage 20 --client-id '*'
+      moldau quotas set connection_creation_rate 10 --ip '*'
       moldau quotas remove producer_byte_rate --user alice
     """
 
@@ -66,54 +69,60 @@ def list_quotas(as_json: bool, bootstrap_server: str) -> None:
 
 @command.command("set", short_help="Set a quota.")
 @_key_argument
-@click.argument("value", type=click.IntRange(1))
+@click.argument("value", type=click.FloatRange(0, min_open=True))
 @_user_option
 @_client_option
+@_ip_option
 @bootstrap_option
-def set_quota(key: str, value: int, user: str | None, client_id: str | None, bootstrap_server: str) -> None:
-    """Set a quota of a user, a client id, or a client id of a user, in bytes or partitions per second.
+def set_quota(
+    key: str, value: float, user: str | None, client_id: str | None, ip: str | None, bootstrap_server: str
+) -> None:
+    """Set a quota of a user, a client id, a client id of a user, or an address: in bytes, partitions or connections per
+    second, or in percent.
 
     \b
     Examples:
       moldau quotas set producer_byte_rate 1000000 --user alice
     """
-    _alter(user, client_id, OpData(key=key, value=float(value), remove=False), "cannot set the quota", bootstrap_server)
-    print(f"Set {key} of {_title(user, client_id)} to {value}.")
+    entity = {USER: user, CLIENT_ID: client_id, IP: ip}
+    _alter(entity, OpData(key=key, value=value, remove=False), "cannot set the quota", bootstrap_server)
+    print(f"Set {key} of {_title(entity)} to {value:.15g}.")
 
 
 @command.command("remove", short_help="Remove a quota.")
 @_key_argument
 @_user_option
 @_client_option
+@_ip_option
 @bootstrap_option
-def remove_quota(key: str, user: str | None, client_id: str | None, bootstrap_server: str) -> None:
+def remove_quota(key: str, user: str | None, client_id: str | None, ip: str | None, bootstrap_server: str) -> None:
     """Remove a quota. It succeeds if there is none.
 
     \b
     Examples:
       moldau quotas remove producer_byte_rate --user alice
     """
-    _alter(user, client_id, OpData(key=key, remove=True), "cannot remove the quota", bootstrap_server)
-    print(f"Removed {key} of {_title(user, client_id)}.")
+    entity = {USER: user, CLIENT_ID: client_id, IP: ip}
+    _alter(entity, OpData(key=key, remove=True), "cannot remove the quota", bootstrap_server)
+    print(f"Removed {key} of {_title(entity)}.")
 
 
-def _alter(user: str | None, client_id: str | None, operation: OpData, failed: str, bootstrap_server: str) -> None:
-    entity = [
+def _alter(entity: Mapping[str, str | None], operation: OpData, failed: str, bootstrap_server: str) -> None:
+    parts = [
         EntityData(entity_type=kind, entity_name=None if name == _DEFAULT else name)
-        for kind, name in ((USER, user), (CLIENT_ID, client_id))
+        for kind, name in entity.items()
         if name is not None
     ]
-    if not entity:
-        raise click.UsageError("give --user, --client-id, or both")
-    request = AlterClientQuotasRequest(entries=[EntryData(entity=entity, ops=[operation])])
+    if not parts:
+        raise click.UsageError("give --user, --client-id, or both; or --ip for connection_creation_rate")
+    request = AlterClientQuotasRequest(entries=[EntryData(entity=parts, ops=[operation])])
     with cluster(bootstrap_server) as servers:
         (result,) = servers.ask(request).entries
     check_accepted(failed, result.error_code, result.error_message)
 
 
-def _title(user: str | None, client_id: str | None) -> str:
-    parts = ((USER, user), (CLIENT_ID, client_id))
-    return ", ".join(f"{kind} {name}" for kind, name in parts if name is not None)
+def _title(entity: Mapping[str, str | None]) -> str:
+    return ", ".join(f"{kind} {name}" for kind, name in entity.items() if name is not None)
 
 
 def _name(name: str | None) -> str:

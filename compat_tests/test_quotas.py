@@ -8,6 +8,7 @@ from moldau.compat_tests.conftest import OpenClient
 from moldau.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from moldau.testing import Broker
 from moldau.testing.clients.java import JavaClient
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
 RATE = 100_000.0  # bytes per second; a burst of a megabyte passes
@@ -49,6 +50,25 @@ def test_librdkafka_is_throttled() -> None:
         assert "Traceback" not in broker.log()
 
 
+def test_librdkafka_is_throttled_because_of_the_time_of_its_requests() -> None:
+    """The quota is so small that every request exceeds it."""
+    from confluent_kafka import Producer, ThrottleEvent
+
+    throttled: list[ThrottleEvent] = []
+    with Broker() as broker:
+        ops = [OpData(key="request_percentage", value=1e-6)]
+        entity = [EntityData(entity_type="user", entity_name=None)]
+        with WireClient(broker.bootstrap_servers) as wire:
+            request = AlterClientQuotasRequest(entries=[EntryData(entity=entity, ops=ops)])
+            assert wire.call(request).entries[0].error_code == 0
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "throttle_cb": throttled.append})
+        producer.produce("events", b"one")
+        assert producer.flush(60) == 0
+        wait_until(lambda: (producer.poll(0.1), throttled)[1])
+        assert {event.throttle_time for event in throttled} == {1.0}
+        assert "Traceback" not in broker.log()
+
+
 @pytest.mark.slow
 def test_kafka_configs(client_of: OpenClient) -> None:
     java = client_of("java")
@@ -69,3 +89,10 @@ def test_kafka_configs(client_of: OpenClient) -> None:
         assert "consumer_byte_rate=2048.0" in described
         configs("--alter", *user, "--delete-config", "producer_byte_rate")
         assert "producer_byte_rate" not in configs("--describe", *user)
+        configs("--alter", *user, "--add-config", "request_percentage=12.5")
+        assert "request_percentage=12.5" in configs("--describe", *user)
+        address = ("--entity-type", "ips", "--entity-name", "10.1.2.3")
+        configs("--alter", *address, "--add-config", "connection_creation_rate=5")
+        assert "connection_creation_rate=5.0" in configs("--describe", *address)
+        configs("--alter", "--entity-type", "ips", "--entity-default", "--add-config", "connection_creation_rate=7")
+        assert "connection_creation_rate=7.0" in configs("--describe", "--entity-type", "ips")

@@ -10,7 +10,7 @@ A rate above the quota is throttled for the time after which it would be within 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ..protocol.named_tuples import NamedTuple
@@ -50,6 +50,15 @@ class QuotaIndex:
         for entity, values in quotas.items():
             for key, value in values.items():
                 self._by_key.setdefault(key, {})[entity] = value
+
+    def has_any(self, keys: Iterable[str]) -> bool:
+        """Whether there is a quota of one of these kinds."""
+        return any(key in self._by_key for key in keys)
+
+    def rates_of_addresses(self) -> Mapping[str | None, float]:
+        """New connections per second by address; None is the default of the other ones."""
+        quotas = self._by_key.get(CONNECTION_CREATION_RATE, {})
+        return {name: limit for ((_, name),), limit in quotas.items()}
 
     def has(self, key: str) -> bool:
         """Whether any client has a quota of this kind."""

@@ -110,6 +110,8 @@ class Slices:
         self._max_elements = max_elements
         self._round: deque[Work] = deque()
         self._ages: dict[Work, None] = {}  # the oldest first
+        self.measured: Callable[[Sliced[None]], Sliced[None]] | None = None
+        """Wraps new work, to measure it."""
         self._scheduled = False
         self._gc_disabled = False
         self._running: Work | None = None
@@ -129,6 +131,8 @@ class Slices:
 
     def begin(self, steps: Sliced[None], owner: Owner, *, immediately: bool = True) -> bool:
         """Begin work, and run its first slice if ``immediately``. Returns whether the work is done."""
+        if self.measured is not None:
+            steps = self.measured(steps)
         work = Work(steps, owner)
         if immediately and self._run(work, self.clock() + self.first_slice_ms / 1000):
             return True

@@ -3,6 +3,8 @@
 - If a broker or a listener has its maximum (`max.connections`), new connections wait in the kernel's queue until
   another one is closed.
 - A connection above the limit of its address (`max.connections.per.ip`) is accepted and closed.
+- If an address has too many new connections per second (`connection_creation_rate`), further ones are accepted, and
+  closed when the throttle time is over, at most a second later.
 - If there are too many new connections per second (`max.connection.creation.rate`), further ones wait for at most a
   second. After idleness, a burst of ten seconds passes.
 
@@ -19,6 +21,8 @@ from ...security.quotas import Rate, Window
 
 UNLIMITED: Final = 2**31 - 1
 _MAX_WAIT_MS: Final = 1000
+_MAX_ADDRESSES: Final = 10_000
+"""If there are rates of more addresses, those of idle ones are forgotten first."""
 _NONE: Final[Mapping[str, int]] = {}
 
 
@@ -51,6 +55,8 @@ class ConnectionLimits:
         self._of_listeners: dict[str, int] = {}
         self._of_addresses: dict[str, int] = {}
         self._rates: dict[str, Rate] = {}  # by listener; "" is the broker's
+        self._limits_of_addresses: Mapping[str | None, float] = {}
+        self._rates_of_addresses: dict[str, Rate] = {}
 
     def apply(self, limits: Limits) -> None:
         """Other limits are in effect."""
@@ -77,6 +83,39 @@ class ConnectionLimits:
             rate = self._rates.get(name)
             if rate is not None:
                 rate.record(1, now_ms)
+
+    def limit_addresses(self, rates: Mapping[str | None, float]) -> None:
+        """Other rates by address are in effect; None is the default. Addresses are in the form of the system."""
+        self._limits_of_addresses = rates
+        self._rates_of_addresses = {
+            address: rate for address, rate in self._rates_of_addresses.items() if address in rates or None in rates
+        }
+
+    def throttle_ms(self, address: str, now_ms: int) -> int:
+        """Count a new connection of an address. Above its rate, the connection does not count, and is closed after this
+        time."""
+        if not self._limits_of_addresses:
+            return 0
+        address = address.removeprefix("::ffff:")
+        limit = self._limits_of_addresses.get(address, self._limits_of_addresses.get(None))
+        if limit is None:
+            return 0
+        rate = self._rates_of_addresses.get(address)
+        if rate is None:
+            if len(self._rates_of_addresses) >= _MAX_ADDRESSES:
+                self._forget_idle(now_ms)
+            rate = self._rates_of_addresses[address] = Rate(self.limits.window)
+        rate.record(1, now_ms)
+        throttle_ms = min(_MAX_WAIT_MS, rate.throttle_ms(limit, now_ms))
+        if throttle_ms > 0:
+            rate.record(-1, now_ms)
+        return throttle_ms
+
+    def _forget_idle(self, now_ms: int) -> None:
+        rates = {address: rate for address, rate in self._rates_of_addresses.items() if not rate.is_idle(now_ms)}
+        while len(rates) >= _MAX_ADDRESSES:
+            del rates[next(iter(rates))]
+        self._rates_of_addresses = rates
 
     def is_full(self, listener: str) -> bool:
         """Whether the listener has to wait before it accepts a connection."""

@@ -11,10 +11,11 @@ import errno
 import logging
 import socket
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Final, Protocol
 
+from ...security.quotas import CONNECTION_CREATION_RATE
 from ..concurrency.background import Background
 from ..concurrency.event_loop import hang_ups_of, readiness_of, turns_of
 from ..concurrency.timers import TimerWheel
@@ -181,6 +182,7 @@ class Network:
         self.listeners: list[Listener] = []
         self.connections: dict[Connection, None] = {}  # a set in the order of arrival
         self.counts = ConnectionLimits()
+        self._throttled: set[socket.socket] = set()  # they will be closed
         self._backlog = backlog
         self._send_buffer_bytes = send_buffer_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
@@ -231,6 +233,14 @@ class Network:
             if self._send_buffer_bytes > 0:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
             address = str(sock.getpeername()[0])
+            throttle_ms = self.counts.throttle_ms(address, int(self.loop.time() * 1000))
+            if throttle_ms > 0:
+                self._close_later(sock, throttle_ms)
+                line = f"Closing connections from {address} ({listener.name}): too many per second"
+                self.peer_log.log(
+                    logging.WARNING, address, "too many new connections", f"{line} ('{CONNECTION_CREATION_RATE}')"
+                )
+                return
             limit = self.counts.limit_of(address)
             if limit is not None:
                 sock.close()
@@ -255,6 +265,20 @@ class Network:
         self.connections[connection] = None
         self.counts.opened(connection.listener_name, connection.peer_host)
 
+    def _close_later(self, sock: socket.socket, milliseconds: int) -> None:
+        """Close a socket that is not served. Its peer waits meanwhile."""
+        self._throttled.add(sock)
+
+        def close() -> None:
+            self._throttled.discard(sock)
+            sock.close()
+
+        self.timers.call_after(milliseconds, close)
+
+    def limit_addresses(self, rates: Mapping[str | None, float]) -> None:
+        """Apply other rates of new connections by address; None is the default."""
+        self.counts.limit_addresses({_as_peer(address): rate for address, rate in rates.items()})
+
     def forget_fast_paths(self) -> None:
         """The next request of each connection takes the slow path: what earlier requests were allowed has changed."""
         for connection in self.connections:
@@ -278,10 +302,15 @@ class Network:
         if not self.connections and self._drained is not None:
             self._drained.set()
 
-    def disconnect(self) -> None:
-        """Stop accepting, and close every connection immediately. Unsent responses are lost."""
+    def _stop_accepting(self) -> None:
         for listener in self.listeners:
             listener.close()
+        while self._throttled:
+            self._throttled.pop().close()
+
+    def disconnect(self) -> None:
+        """Stop accepting, and close every connection immediately. Unsent responses are lost."""
+        self._stop_accepting()
         for connection in list(self.connections):
             connection.close(None)
 
@@ -291,8 +320,7 @@ class Network:
         ``finish`` is awaited if connections remain after ``grace_seconds``: it may complete responses that are worth a
         longer wait.
         """
-        for listener in self.listeners:
-            listener.close()
+        self._stop_accepting()
         if self.connections:
             self._drained = asyncio.Event()
             for connection in list(self.connections):
@@ -317,6 +345,16 @@ def _check_authenticated(reference: weakref.ref[Connection], timeout_ms: int) ->
     connection = reference()
     if connection is not None and not connection.closed and connection.authentication.pending_authentication:
         connection.close(f"it did not authenticate within {timeout_ms} ms ('moldau.authentication.timeout.ms')")
+
+
+def _as_peer(address: str | None) -> str | None:
+    """An address in the form in which the system has those of peers."""
+    if address is None or ":" not in address:
+        return address
+    try:
+        return socket.inet_ntop(socket.AF_INET6, socket.inet_pton(socket.AF_INET6, address)).removeprefix("::ffff:")
+    except OSError:  # with a zone; peers have none
+        return address
 
 
 def _bound_unsent(sock: socket.socket, connections: int) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...config.broker_config import BrokerConfig, Listener
 from ...config.definition import ConfigError
+from ...security.quotas import KEYS_OF_CLIENTS, QuotaIndex, Window
 from ..broker import Broker
 from ..requests.dispatch import Dispatcher
 from ..requests.load_ahead import LoadAhead, modules_of_requests
@@ -347,12 +348,13 @@ def _watch_quotas(broker: Broker, dispatcher: Dispatcher, network: Network) -> N
     """Client quotas are in effect when the response to the request that sets them is sent."""
 
     def load(image: MetadataImage) -> None:
-        if not image.client_quotas:
+        index = QuotaIndex(image.client_quotas)
+        network.limit_addresses(index.rates_of_addresses())
+        if not index.has_any(KEYS_OF_CLIENTS):
             dispatcher.quotas = broker.mutation_quotas = None
         else:
             if dispatcher.quotas is None:
-                from ...security.quotas import Window  # few servers have quotas
-                from ..requests.client_quotas import ClientQuotas
+                from ..requests.client_quotas import ClientQuotas  # few servers have quotas
 
                 window = Window(
                     broker.config.int("quota.window.num"), 1000 * broker.config.int("quota.window.size.seconds")
@@ -361,7 +363,9 @@ def _watch_quotas(broker: Broker, dispatcher: Dispatcher, network: Network) -> N
                     "controller.quota.window.size.seconds"
                 )
                 dispatcher.quotas = broker.mutation_quotas = ClientQuotas(broker, window, burst_s)
-            dispatcher.quotas.load(image)
+            dispatcher.quotas.load(index)
+        times = dispatcher.loop_time = None if dispatcher.quotas is None else dispatcher.quotas.loop_time
+        broker.slices.measured = None if times is None else times.in_slices
         network.forget_fast_paths()
 
     def apply(delta: MetadataDelta, image: MetadataImage) -> None:

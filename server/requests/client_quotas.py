@@ -7,14 +7,14 @@ is read from it (KIP-219). The response has the throttle time. A fetch that exce
 - Fetch: the bytes of the records in the response. A fetch of a replica is not limited.
 - CreateTopics, DeleteTopics and CreatePartitions: the partitions that are created or deleted (KIP-599). While the quota
   is exceeded, newer versions refuse topics with THROTTLING_QUOTA_EXCEEDED.
+- All requests: the percentage of the event loop's time (`loop_time`), with a throttle time of at most one sample. A
+  fetch that exceeds it has an empty response, too. Requests between nodes are not limited.
 
-Connections to which a quota applies have no fast paths. The quotas `request_percentage` and `connection_creation_rate`
-are kept in the metadata without effect.
+Connections to which a quota applies have no fast paths.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Generator
 from copy import copy
 from functools import partial
@@ -29,27 +29,25 @@ from ...security.quotas import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
     PRODUCER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
     Quota,
     QuotaIndex,
     Rate,
     TokenBucket,
     Window,
 )
+from .loop_time import LoopTime, Spent
 
 if TYPE_CHECKING:
-    from ...metadata.image import MetadataImage
     from ...protocol.messages.fetch import FetchResponse
     from ...protocol.messages.produce import ProduceResponse
     from ..broker import Broker
     from ..context import ServedRequest
     from ..network.connection import Connection
 
-logger = logging.getLogger(__name__)
-
 _MAX_RATES: Final = 10_000
 """A client may use any number of client ids. If there are more rates, those of idle clients are forgotten first."""
 _METERED: Final = {ApiKey.PRODUCE: PRODUCER_BYTE_RATE, ApiKey.FETCH: CONSUMER_BYTE_RATE}
-_ENFORCED: Final = {*_METERED.values(), CONTROLLER_MUTATION_RATE}
 _STRICT_SINCE: Final = {ApiKey.CREATE_TOPICS: 6, ApiKey.DELETE_TOPICS: 5, ApiKey.CREATE_PARTITIONS: 3}
 """Clients know THROTTLING_QUOTA_EXCEEDED since these versions."""
 _RESULTS: Final = {
@@ -72,32 +70,70 @@ class ClientQuotas:
         self._index = QuotaIndex({})
         self._buckets: dict[tuple[str, str, str], TokenBucket] = {}
         self._rates: dict[tuple[str, str, str], Rate] = {}
+        self.loop_time: LoopTime | None = None
+        """Measures requests, if there is a quota that limits their time."""
 
-    def load(self, image: MetadataImage) -> None:
+    def load(self, index: QuotaIndex) -> None:
         """The quotas of the metadata have changed."""
-        self._index = QuotaIndex(image.client_quotas)
-        without_effect = sorted({key for values in image.client_quotas.values() for key in values} - _ENFORCED)
-        if without_effect:
-            logger.warning("Quotas of these kinds have no effect: %s", ", ".join(without_effect))
+        self._index = index
+        if not index.has(REQUEST_PERCENTAGE):
+            self.loop_time = None
+        elif self.loop_time is None:
+            self.loop_time = LoopTime(self._broker.slices.clock)
 
     def limits(self, context: ServedRequest) -> bool:
         """Whether a quota applies to the request."""
-        return self._quota(context) is not None
+        return self._quota(context) is not None or self._find(REQUEST_PERCENTAGE, context) is not None
 
     def meter(self, context: ServedRequest, size: int) -> None:
         """Count a request of ``size`` bytes when it is answered. Called before its handler."""
-        quota = self._quota(context)
-        if quota is None:
+        if _is_between_nodes(context):
             return
+        quota = self._quota(context)
+        if quota is not None:
+            self._meter_bytes(context, quota, size)
+        if self.loop_time is not None and self.loop_time.current is not None:
+            time_quota = self._find(REQUEST_PERCENTAGE, context)
+            if time_quota is not None:
+                self._meter_time(context, time_quota, self.loop_time, self.loop_time.current)
+
+    def _meter_bytes(self, context: ServedRequest, quota: Quota, size: int) -> None:
         request = context.request
-        if context.route.api.key is ApiKey.PRODUCE:
-            if request.acks == 0:  # there will be no response
-                context.connection.mute(self._used(quota, size))
-            else:
-                context.amend(partial(self._produced, context.connection, quota, size))
-        elif max(request.replica_id, request.replica_state.replica_id) < 0:
+        if context.route.api.key is ApiKey.FETCH:
             request.max_bytes = min(request.max_bytes, int(quota.limit * self._window.largest_burst_s))
             context.amend(partial(self._fetched, context, quota))
+        elif request.acks == 0:  # there will be no response
+            context.connection.mute(self._used(quota, size))
+        else:
+            context.amend(partial(self._produced, context.connection, quota, size))
+
+    def _meter_time(self, context: ServedRequest, quota: Quota, loop_time: LoopTime, spent: Spent) -> None:
+        def charge(seconds: float) -> int:
+            """Returns the throttle time. After a response, it applies to the next request."""
+            return min(self._window.size_ms, self._used(quota, 100 * seconds))
+
+        def answered(response: Any) -> None:
+            throttle_ms = charge(loop_time.take(spent))
+            if throttle_ms <= 0:
+                return
+            context.connection.mute(throttle_ms)
+            if hasattr(response, "throttle_time_ms"):
+                response.throttle_time_ms = max(response.throttle_time_ms, throttle_ms)
+            if context.route.api.key is ApiKey.FETCH and response.responses:
+                self._revoke(context, response)
+
+        if context.route.api.key is ApiKey.PRODUCE and context.request.acks == 0:  # there will be no response
+            spent.charge = lambda seconds: context.connection.mute(charge(seconds))
+        else:
+            spent.charge = charge
+            context.amend(answered)
+
+    def _revoke(self, context: ServedRequest, response: FetchResponse) -> None:
+        """Send no records, which do not count then."""
+        quota = self._quota(context)
+        if quota is not None:
+            self._used(quota, -_size_of_records(response))
+        self._empty(context, response)
 
     def _quota(self, context: ServedRequest) -> Quota | None:
         key = _METERED.get(context.route.api.key)
@@ -114,7 +150,7 @@ class ClientQuotas:
         connection.mute(response.throttle_time_ms)
 
     def _fetched(self, context: ServedRequest, quota: Quota, response: FetchResponse) -> None:
-        size = sum(len(data.records or b"") for topic in response.responses for data in topic.partitions)
+        size = _size_of_records(response)
         throttle_ms = self._used(quota, size)
         if throttle_ms > 0:
             self._used(quota, -size)
@@ -166,7 +202,7 @@ class ClientQuotas:
 
         def change(response: Any) -> None:
             getattr(response, _RESULTS[key]).extend(results)
-            response.throttle_time_ms = throttle_ms
+            response.throttle_time_ms = max(response.throttle_time_ms, throttle_ms)
             context.connection.mute(throttle_ms)
 
         if throttle_ms or refused:
@@ -201,7 +237,7 @@ class ClientQuotas:
         bucket.change_rate(quota.limit, burst, now_ms)
         return bucket
 
-    def _used(self, quota: Quota, amount: int) -> int:
+    def _used(self, quota: Quota, amount: float) -> int:
         """Count an amount. Returns the throttle time in milliseconds."""
         now_ms = int(self._clock() * 1000)
         rate = self._rates.get(quota.counter)
@@ -216,3 +252,15 @@ class ClientQuotas:
         self._rates = {counter: rate for counter, rate in self._rates.items() if not rate.is_idle(now_ms)}
         while len(self._rates) >= _MAX_RATES:
             del self._rates[next(iter(self._rates))]
+
+
+def _size_of_records(response: FetchResponse) -> int:
+    return sum(len(data.records or b"") for topic in response.responses for data in topic.partitions)
+
+
+def _is_between_nodes(context: ServedRequest) -> bool:
+    """No quota limits what brokers need from each other."""
+    request = context.request
+    if context.route.api.key is ApiKey.FETCH:
+        return bool(max(request.replica_id, request.replica_state.replica_id) >= 0)
+    return context.route.api.key is ApiKey.WRITE_TXN_MARKERS

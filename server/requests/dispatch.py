@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from ..network.connection import Connection
     from ..network.frames import Frame, Part
     from .client_quotas import ClientQuotas
+    from .loop_time import LoopTime
 
 logger = logging.getLogger(__name__)
 
@@ -250,6 +251,8 @@ class Dispatcher:
         self._authorizer: Authorizer | None = None
         self.quotas: ClientQuotas | None = None
         """The quotas of clients, if there are any."""
+        self.loop_time: LoopTime | None = None
+        """Measures requests, if a quota limits their time."""
         self._authorized: Callable[..., Sliced[Any]]  # if there is an authorizer
         self._waiting_apis: set[str] = set()  # those whose wait was logged
         self._new_error_counts: Callable[[ApiKey], ErrorCounts] | None = None
@@ -313,6 +316,8 @@ class Dispatcher:
 
     def handle(self, connection: Connection, frame: Frame) -> ServedRequest | list[Part] | None:
         """Serve one frame; see `frames.FrameHandler`."""
+        if self.loop_time is not None and self.loop_time.current is None:
+            return self.loop_time.measure(lambda: self.handle(connection, frame))
         if len(frame) < 8:
             connection.close(f"a request of {len(frame)} bytes is shorter than the header of any request")
             return None

@@ -36,6 +36,20 @@ def test_quotas_are_set_listed_and_removed(run: Run, address: str) -> None:
     assert run("quotas", "list", "--json", "-b", address).json() == [
         {"entity": "client-id=reports user=*", "key": "consumer_byte_rate", "value": 5.0}
     ]
+    assert quotas("set", "request_percentage", "12.5", "--client-id", "*") == [
+        "Set request_percentage of client-id * to 12.5."
+    ]
+    assert quotas("set", "connection_creation_rate", "10", "--ip", "10.1.2.3") == [
+        "Set connection_creation_rate of ip 10.1.2.3 to 10."
+    ]
+    assert [line.split() for line in quotas("list")[1:]] == [
+        ["client-id=*", "request_percentage", "12.5"],
+        ["client-id=reports", "user=*", "consumer_byte_rate", "5"],
+        ["ip=10.1.2.3", "connection_creation_rate", "10"],
+    ]
+    quotas("remove", "request_percentage", "--client-id", "*")
+    quotas("remove", "connection_creation_rate", "--ip", "10.1.2.3")
+    assert len(quotas("list")) == 2
     assert quotas("set", "producer_byte_rate", "5", code=2) == []
     assert quotas("set", "producer_byte_rate", "0", "--user", "alice", code=2) == []
     refused = run("quotas", "set", "producer_byte_rate", "5", "--user", "", "-b", address)

@@ -14,7 +14,12 @@ from moldau.protocol.messages.create_partitions import CreatePartitionsRequest, 
 from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from moldau.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
+from moldau.protocol.messages.describe_groups import DescribeGroupsRequest
+from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.server.network.connection import MUTED
+from moldau.server.network.connection_limits import ConnectionLimits
+from moldau.server.network.listeners import _as_peer
+from moldau.server.requests.client_quotas import ClientQuotas
 from moldau.testing.builders import batch, fetch_request, produce_request, values
 from moldau.testing.wire import WireClient
 
@@ -232,3 +237,170 @@ def test_an_entity_is_accepted_once_and_errors_are_separate(server: RunningServe
         results = wire.call(AlterClientQuotasRequest(entries=[entries[0], entries[1]]), 1).entries
     assert [result.error_code for result in results] == [ErrorCode.INVALID_REQUEST, 0]
     assert described(server) == {(("user", "b"),): {PRODUCED: 2.0}}
+
+
+# -- request_percentage ------------------------------------------------------------------------------------------------
+
+
+class Timed:
+    """A server whose requests take the time of a clock that the test sets."""
+
+    def __init__(self, server: RunningServer) -> None:
+        self.server = server
+        self.now_s = 0.0
+        self.step_s = 0.0
+        server.create_topic("t")
+
+    def limit(self, entity: Mapping[str, str | None]) -> None:
+        """At most ten percent."""
+        alter(self.server, entity, request_percentage=10)
+        self.server.call(self._set_clock)
+
+    def _set_clock(self) -> None:
+        quotas = self.server.broker.mutation_quotas
+        assert isinstance(quotas, ClientQuotas)
+        assert quotas.loop_time is not None
+        quotas.loop_time.clock = self._clock
+
+    def _clock(self) -> float:
+        self.now_s += self.step_s
+        return self.now_s
+
+
+@pytest.fixture
+def timed(server: RunningServer) -> Timed:
+    return Timed(server)
+
+
+def test_a_client_that_uses_too_much_time_is_throttled_for_at_most_a_second(timed: Timed) -> None:
+    timed.limit({"client_id": "limited"})
+    with limited_wire(timed.server) as wire, limited_wire(timed.server, "other") as other:
+        assert wire.call(MetadataRequest(topics=None), 9).throttle_time_ms == 0
+        timed.step_s = 100.0
+        assert wire.call(MetadataRequest(topics=None), 9).throttle_time_ms == 1000
+        assert muted(timed.server) == 1
+        assert other.call(MetadataRequest(topics=None), 9).throttle_time_ms == 0
+        assert produce(other) == 0
+        unmute(timed.server)
+        assert produce(wire) == 1000
+        unmute(timed.server)
+        wire.call(DescribeGroupsRequest(groups=["g"]), 0)  # its response has no field for the time
+        assert muted(timed.server) == 1
+
+
+def test_a_throttled_fetch_is_empty_and_nothing_is_lost(timed: Timed) -> None:
+    timed.limit({"user": None})
+    with limited_wire(timed.server) as wire:
+        produce(wire)
+        response = fetch(wire, 0, session=(0, 0))
+        session = response.session_id
+        assert values(response.responses[0].partitions[0]) == [bytes(50_000)]
+        produce(wire)
+        timed.step_s = 100.0
+        response = fetch(wire, 1, session=(session, 1))
+        assert (response.error_code, response.throttle_time_ms, response.responses) == (0, 1000, [])
+        alter(timed.server, {"user": None}, request_percentage=None)
+        unmute(timed.server)
+        response = fetch(wire, 1, session=(session, 2))
+        assert values(response.responses[0].partitions[0]) == [bytes(50_000)]
+
+
+def test_the_time_for_which_a_fetch_waits_does_not_count(timed: Timed) -> None:
+    timed.limit({"client_id": "limited"})
+    with limited_wire(timed.server) as wire, limited_wire(timed.server, "other") as other:
+        request = fetch_request("t", 0, max_wait_ms=600_000, min_bytes=1)
+        wire.send(request, 11)
+        timed.server.wait_until(lambda: any(each._in_flight for each in timed.server.network.connections))
+        timed.now_s += 10_000
+        produce(other)
+        response = wire.receive()
+        assert (response.throttle_time_ms, len(response.responses)) == (0, 1)
+
+
+def test_without_acks_the_time_counts_too(timed: Timed) -> None:
+    timed.limit({"client_id": "limited"})
+    timed.step_s = 100.0
+    with limited_wire(timed.server) as wire:
+        wire.send(produce_request("t", LARGE, acks=0), 9, answered=False)
+        timed.server.wait_until(lambda: _muted(timed.server) == 1)
+
+
+def test_a_request_in_slices_counts(timed: Timed) -> None:
+    timed.limit({"client_id": "limited"})
+    with limited_wire(timed.server) as wire:
+        names = [f"n{number:05}" * 20 for number in range(500)]
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names])
+        assert wire.call(request, 9).throttle_time_ms == 0
+        timed.step_s = 100.0
+        assert wire.call(request, 9).throttle_time_ms == 1000
+
+
+def test_clients_with_such_a_quota_have_no_fast_paths_and_others_have(timed: Timed) -> None:
+    with limited_wire(timed.server) as wire, limited_wire(timed.server, "other") as other:
+
+        def repeat() -> list[bool]:
+            for _ in range(3):
+                produce(wire)
+                produce(other)
+            found = {each.peer: each for each in timed.server.network.connections}
+            sockets = ("{}:{}".format(*each._socket.getsockname()) for each in (wire, other))
+            return [found[peer].produce_fast_path is not None for peer in sockets]
+
+        assert repeat() == [True, True]
+        timed.limit({"client_id": "limited"})
+        assert repeat() == [False, True]
+        assert timed.server.broker.slices.measured is not None
+        alter(timed.server, {"client_id": "limited"}, request_percentage=None)
+        assert repeat() == [True, True]
+        assert timed.server.broker.slices.measured is None
+
+
+# -- connection_creation_rate ------------------------------------------------------------------------------------------
+
+
+def test_connections_above_the_rate_of_their_address_are_closed(
+    server: RunningServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    alter(server, {"ip": "127.0.0.1"}, connection_creation_rate=1)
+    assert server.broker.mutation_quotas is None  # requests are not slower
+
+    def is_served() -> bool:
+        with server.wire() as wire:
+            wire.send(ApiVersionsRequest(), 0)
+            try:
+                return bool(wire.receive().error_code == 0)
+            except ConnectionError:
+                return False
+
+    with server.wire() as admin:
+        assert all(is_served() for _ in range(5))
+        assert any(not is_served() for _ in range(500))
+        assert "'connection_creation_rate'" in caplog.text
+        request = AlterClientQuotasRequest(
+            entries=[
+                EntryData(
+                    entity=[EntityData(entity_type="ip", entity_name="127.0.0.1")],
+                    ops=[OpData(key="connection_creation_rate", remove=True)],
+                )
+            ]
+        )
+        assert admin.call(request, 1).entries[0].error_code == 0
+    assert all(is_served() for _ in range(20))
+
+
+def test_rates_of_addresses() -> None:
+    limits = ConnectionLimits()
+    limits.limit_addresses({"10.0.0.1": 1.0, None: 2.0})
+    for address, passing in (("10.0.0.1", 10), ("::ffff:10.0.0.2", 20), ("10.0.0.3", 20)):
+        assert [limits.throttle_ms(address, 1000) for _ in range(passing)] == [0] * passing
+        assert [limits.throttle_ms(address, 1000) for _ in range(3)] == [1000 // (passing // 10)] * 3
+    assert limits.throttle_ms("10.0.0.1", 13_000) == 0
+    limits.limit_addresses({"10.0.0.1": 1.0})
+    assert [limits.throttle_ms("10.0.0.2", 1000) for _ in range(100)] == [0] * 100
+    limits.limit_addresses({})
+    assert [limits.throttle_ms("10.0.0.1", 13_000) for _ in range(100)] == [0] * 100
+
+
+def test_addresses_are_compared_in_the_form_of_the_system() -> None:
+    written = {"0:0:0:0:0:0:0:1": "::1", "::FFFF:1.2.3.4": "1.2.3.4", "1.2.3.4": "1.2.3.4", None: None}
+    assert {each: _as_peer(each) for each in written} == written
