@@ -19,7 +19,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from ..cli.failure import Failure
-from . import groups, messages, overview, send, streams, topic_settings, topics, transactions
+from . import api, groups, messages, overview, send, streams, topic_settings, topics, transactions
 from .brokers import Brokers
 from .guard import Guard
 from .lag_history import INTERVAL_S, LagHistory
@@ -51,6 +51,7 @@ def create_app(brokers: Brokers, *, read_only: bool = False, token: str | None =
         *send.ROUTES,
         *groups.ROUTES,
         *transactions.ROUTES,
+        *api.ROUTES,
         Mount("/static", StaticFiles(directory=_STATIC), name="static"),
     ]
     app = Starlette(
@@ -61,6 +62,7 @@ def create_app(brokers: Brokers, *, read_only: bool = False, token: str | None =
     app.state.brokers = brokers
     app.state.read_only = read_only
     app.state.lag_history = history
+    app.state.formats = {}
     # Around everything, so that the pages of internal errors have its headers, too.
     return Guard(app, token=token, read_only=read_only)
 

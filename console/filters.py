@@ -17,10 +17,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from ..cli.failure import Failure
 from ..protocol.records import BATCH_OVERHEAD, Record, RecordBatch
+from .decoders import FormatError, decode
 
 _MAX_LENGTH: Final = 2000
 _MAX_DEPTH: Final = 50
@@ -46,9 +48,10 @@ _MISSING: Final = _Missing()
 class _Fields:
     """The fields of one record, decoded when they are used."""
 
-    def __init__(self, partition: int, record: Record) -> None:
+    def __init__(self, partition: int, record: Record, form: str) -> None:
         self._partition = partition
         self._record = record
+        self._form = form
         self._decoded: dict[str, Any] = {}
 
     def get(self, name: str) -> Any:
@@ -60,7 +63,7 @@ class _Fields:
         record = self._record
         match name:
             case "value":
-                return _decoded(record.value)
+                return _decoded(record.value, self._form)
             case "key":
                 return _decoded(record.key)
             case "headers":
@@ -120,13 +123,17 @@ class TextFilter(Filter):
 
 
 class ExpressionFilter(Filter):
-    """Records for which an expression is true. Raises `FilterError`."""
+    """Records for which an expression is true. Raises `FilterError`.
 
-    def __init__(self, text: str) -> None:
+    Values are decoded as ``form`` if that is MessagePack or CBOR.
+    """
+
+    def __init__(self, text: str, form: str = "auto") -> None:
         self._value = _Parser(text).parse()
+        self._form = form
 
     def matches(self, partition: int, record: Record) -> bool:
-        return _is_true(self._value(_Fields(partition, record)))
+        return _is_true(self._value(_Fields(partition, record, self._form)))
 
 
 class _Parser:
@@ -257,10 +264,13 @@ class _Parser:
         return FilterError(f"{expected} is expected at character {self._start + 1}, instead of {self._next[1]!r}")
 
 
-def _decoded(data: bytes | None) -> Any:
-    """JSON if the bytes are JSON, else text."""
+def _decoded(data: bytes | None, form: str = "auto") -> Any:
+    """What the bytes contain in this form, or else as JSON, or else as text."""
     if data is None:
         return None
+    if form in ("MessagePack", "CBOR"):
+        with suppress(FormatError):
+            return decode(bytes(data), form)
     text = bytes(data).decode("utf-8", "replace")
     try:
         return json.loads(text)
@@ -320,8 +330,8 @@ _OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 }
 
 
-def filter_of(mode: str, text: str) -> Filter | None:
+def filter_of(mode: str, text: str, form: str = "auto") -> Filter | None:
     """The filter of a form; None without a text. Raises `FilterError`."""
     if not text.strip():
         return None
-    return ExpressionFilter(text) if mode == "where" else TextFilter(text)
+    return ExpressionFilter(text, form) if mode == "where" else TextFilter(text)

@@ -23,6 +23,7 @@ from .values import FORMATS, show, visible
 
 _DEFAULT_LIMIT: Final = 50
 _MAX_LIMIT: Final = 500
+_MAX_REMEMBERED: Final = 10_000
 _PLACES: Final = ("newest", "beginning", "offset", "time")
 
 
@@ -41,9 +42,9 @@ class View:
 
     @classmethod
     def of(cls, request: Request) -> View:
-        """Raises Failure."""
+        """Raises Failure. A format that the address names becomes that of the topic."""
         given = request.query_params
-        place, form = given.get("at", "newest"), given.get("format", "auto")
+        place, form = given.get("at", "newest"), format_of(request)
         if place not in _PLACES or form not in FORMATS:
             raise Failure(f"the address has an unknown place or format: {place!r}, {form!r}")
         partition = given.get("partition", "")
@@ -67,7 +68,7 @@ class View:
             "partition": "" if self.partition is None else str(self.partition),
             "limit": str(self.limit) if self.limit != _DEFAULT_LIMIT else "",
             "committed": "1" if self.committed else "",
-            "format": self.form if self.form != "auto" else "",
+            "format": self.form,
             **changed,
         }
         return urlencode({name: value for name, value in values.items() if value})
@@ -75,6 +76,18 @@ class View:
     @property
     def is_backwards(self) -> bool:
         return self.place == "newest"
+
+
+def format_of(request: Request) -> str:
+    """The format of the address, or else the last one that was chosen for the topic."""
+    remembered: dict[str, str] = request.app.state.formats
+    topic = request.path_params["name"]
+    form = request.query_params.get("format")
+    if form is None:
+        return remembered.get(topic, "auto")
+    if form in FORMATS and len(remembered) < _MAX_REMEMBERED:
+        remembered[topic] = form
+    return form
 
 
 def natural(text: str, what: str) -> int:
@@ -143,7 +156,7 @@ def _messages(request: Request) -> Response:
         total=sum(each.end - each.first for each in topic.bounds.values()),
         next=None if page.next is None else view.query(cursor=written_offsets(page.next)),
         first=view.query() if view.cursor else None,
-        first_query=view.query(),
+        export=view.query(cursor=view.cursor, **({"limit": str(view.limit)} if view.is_backwards else {"limit": ""})),
     )
 
 
@@ -155,7 +168,7 @@ def as_row(topic: str, row: Row, form: str) -> dict[str, Any]:
         "partition": row.partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
-        "key": show(record.key, form if form != "json" else "auto"),
+        "key": show(record.key),
         "value": show(record.value, form),
         "headers": len(record.headers),
         "transactional": row.batch.is_transactional,
@@ -168,7 +181,7 @@ def _record(request: Request) -> Response:
     """One record: a page, with ``fragment=1`` only its details, with ``raw`` its bytes."""
     name = request.path_params["name"]
     partition, offset = request.path_params["partition"], request.path_params["offset"]
-    form = request.query_params.get("format", "auto")
+    form = format_of(request)
     with brokers_of(request).cluster() as cluster:
         topic = load_topic(cluster, name)
         partitions_of(topic, partition)

@@ -11,7 +11,7 @@ transaction markers), and then the window grows. Their records may be large, and
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -134,6 +134,27 @@ def single(cluster: Cluster, topic: Topic, partition: int, offset: int) -> Row |
     found = _Reader(cluster, topic, partition, False).between(offset, offset + 1, None)
     assert found is not None
     return found[0] if found else None
+
+
+def scan(
+    cluster: Cluster, topic: Topic, partition: int, low: int, high: int, *, committed: bool = False
+) -> Iterator[list[Row]]:
+    """All records with offsets from ``low`` to below ``high``, one fetch at a time."""
+    position = low
+    while position < high:
+        fetched = fetch(cluster, topic, {partition: position}, committed=committed)[partition]
+        found: list[Row] = []
+        before = position
+        for batch, is_visible in batches(fetched):
+            if is_visible:
+                found += rows(partition, batch, position, high)
+            position = batch.next_offset
+            if position >= high:
+                break
+        if found:
+            yield found
+        if position == before:  # the end of what can be read
+            return
 
 
 def _last(reader: _Reader, known: Bounds, upper: int, wanted: int, started: Fetched | None, deadline: float) -> _Window:

@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from ..cli.connection import PeerError
 from ..cli.failure import Failure
-from .fetching import Topic, load_topic
+from .fetching import Row, Topic, load_topic
 from .filters import Filter, filter_of
 from .messages import View, as_row, partitions_of, start_offsets
 from .record_pages import parse_offsets, written_offsets
@@ -54,6 +54,7 @@ def _search(request: Request) -> Response:
         mode=mode,
         text=text,
         problem=problem,
+        formats=FORMATS,
         events=view.query(text=text, mode=mode) if text.strip() and problem is None else None,
     )
 
@@ -64,10 +65,10 @@ def _mode(request: Request) -> str:
 
 async def _search_events(request: Request) -> Response:
     view = View.of(request)
-    wanted = filter_of(_mode(request), request.query_params.get("text", ""))
+    wanted = filter_of(_mode(request), request.query_params.get("text", ""), view.form)
     if wanted is None:
         raise Failure("give the text to search for")
-    return _stream(_search_steps(request, view, wanted))
+    return stream_with_problems(_search_steps(request, view, wanted))
 
 
 async def _search_steps(request: Request, view: View, wanted: Filter) -> AsyncGenerator[bytes, None]:
@@ -138,41 +139,61 @@ def _live(request: Request) -> Response:
 
 async def _live_events(request: Request) -> Response:
     view = View.of(request)
-    wanted = filter_of(_mode(request), request.query_params.get("text", ""))
+    wanted = filter_of(_mode(request), request.query_params.get("text", ""), view.form)
     position = request.headers.get("last-event-id") or request.query_params.get("from", "")
-    return _stream(_live_updates(request, view, wanted, parse_offsets(position)))
+    return stream_with_problems(_live_rows(request, view, wanted, parse_offsets(position)))
 
 
-async def _live_updates(
+async def _live_rows(
     request: Request, view: View, wanted: Filter | None, start: Mapping[int, int]
 ) -> AsyncGenerator[bytes, None]:
+    """The events of a page."""
     name = request.path_params["name"]
+    is_first = True
+    async with aclosing(live_updates(request, view, wanted, start)) as updates:
+        async for update in updates:
+            if is_first:
+                is_first = False
+                yield _event("open", {}, written_offsets(update.positions))
+            elif not update.rows and not update.omitted:
+                yield _KEEP_ALIVE
+            else:
+                shown = [as_row(name, row, view.form) for row in reversed(update.rows)]
+                markup = html(request, "record_bodies.html", rows=shown)
+                data = {"html": markup, "shown": len(shown), "omitted": update.omitted}
+                yield _event("records", data, written_offsets(update.positions))
+
+
+async def live_updates(
+    request: Request, view: View, wanted: Filter | None, start: Mapping[int, int]
+) -> AsyncGenerator[Update, None]:
+    """What arrives, ordered by time; the first update only has the positions. Updates may be empty.
+
+    Raises Failure and PeerError.
+    """
     tails = await run_in_threadpool(_open_tails, request, view, wanted, start)
-    # Each tail has at most one update that was not sent. So a slow page slows its tail, which then omits records.
+    # The queue has one update. So a slow reader slows the tails, which then omit records.
     updates: asyncio.Queue[Update | Failure | PeerError] = asyncio.Queue(maxsize=1)
     tasks = [asyncio.create_task(_follow(tail, updates)) for tail in tails]
     try:
         positions = {partition: offset for tail in tails for partition, offset in tail.positions.items()}
-        yield _event("open", {}, written_offsets(positions))
+        yield Update([], 0, positions)
         while True:
             found = [await updates.get()]
             while not updates.empty():
                 found.append(updates.get_nowait())
-            rows, omitted = [], 0
+            rows: list[Row] = []
+            omitted = 0
             for update in found:
                 if not isinstance(update, Update):
                     raise update
                 rows += update.rows
                 omitted += update.omitted
-                positions |= update.positions
-            if not rows and not omitted:
-                yield _KEEP_ALIVE
-                continue
+                positions = positions | update.positions
             rows.sort(key=lambda row: row.record.timestamp)  # stable, so partitions keep their order
-            shown = [as_row(name, row, view.form) for row in reversed(rows)]
-            data = {"html": html(request, "record_bodies.html", rows=shown), "shown": len(shown), "omitted": omitted}
-            yield _event("records", data, written_offsets(positions))
-            await asyncio.sleep(_UPDATE_INTERVAL_S)
+            yield Update(rows, omitted, positions)
+            if rows or omitted:
+                await asyncio.sleep(_UPDATE_INTERVAL_S)
     finally:
         for task in tasks:
             task.cancel()
@@ -233,7 +254,8 @@ def _close(tail: Tail, ended: asyncio.Task[Update]) -> None:
         ended.exception()  # has been retrieved; the page is closed, so no reader is left
 
 
-def _stream(events: AsyncGenerator[bytes, None]) -> Response:
+def stream_with_problems(events: AsyncGenerator[bytes, None]) -> Response:
+    """A response with these events; a failure is the last one."""
     return StreamingResponse(
         _with_problems(events), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"}
     )

@@ -13,6 +13,8 @@ import zlib
 from dataclasses import dataclass, replace
 from typing import Final
 
+from .decoders import FormatError, as_text, decode
+
 PREVIEW_CHARACTERS: Final = 240
 SHOWN_BYTES: Final = 64 << 10
 """A value is shown up to this size; all of it can be downloaded."""
@@ -20,7 +22,8 @@ _HEX_BYTES: Final = 4096
 _HEX_PREVIEW_BYTES: Final = 40
 _DECOMPRESSED_BYTES: Final = 4 << 20
 
-FORMATS: Final = ("auto", "text", "json", "gzip", "hex")
+FORMATS: Final = ("auto", "JSON", "text", "MessagePack", "CBOR", "gzip", "hex")
+"""How keys and values can be shown; MessagePack and CBOR cannot be recognized, so they have to be chosen."""
 
 # Everything of Unicode's categories Cc and Cf that matters: controls, and those that change directions.
 _INVISIBLE: Final[dict[int, int | str | None]] = {
@@ -28,10 +31,6 @@ _INVISIBLE: Final[dict[int, int | str | None]] = {
     **dict.fromkeys((*range(127, 160), *range(8234, 8239), *range(8294, 8298), 8206, 8207), "�"),
 }
 _JSON_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s\[\]{},:"]+')
-
-
-class FormatError(ValueError):
-    """The bytes do not have the format that was chosen."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,12 @@ def _show_as(data: bytes, form: str) -> Shown:
             return _text(data, data.decode("utf-8", "replace"))
         case "hex":
             return _binary(data)
-        case "json":
+        case "MessagePack" | "CBOR":
+            text = as_text(decode(data, form))
+            flat = " ".join(text[: 8 * PREVIEW_CHARACTERS].split())
+            is_cut = len(text) > SHOWN_BYTES
+            return Shown(form, visible(text[:SHOWN_BYTES]), len(data), _preview(flat), is_cut)
+        case "JSON":
             found = _json(data)
             if found is None:
                 raise FormatError("the bytes are not valid JSON")

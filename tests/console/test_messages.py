@@ -175,7 +175,7 @@ def test_a_record_has_a_page_with_its_batch_headers_and_bytes(
     ("value", "form", "shown"),
     [
         (gzip.compress(b'{"a": 1}'), "auto", "gzip, JSON"),
-        (b'{"a": ', "json", "the bytes are not valid JSON"),
+        (b'{"a": ', "JSON", "the bytes are not valid JSON"),
         (b"\x00\x00\x00\x00\x2aabc", "auto", "may have schema 42 of a registry"),
         (b"plain", "hex", "70 6c 61 69 6e"),
         (b"[" * 100_000, "auto", "["),

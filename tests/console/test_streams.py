@@ -46,6 +46,12 @@ class Events:
             name, _, value = line.rstrip("\n").partition(": ")
             fields[name] = value
 
+    def next_data(self) -> Any:
+        """The data of the next event without a name."""
+        while not (line := self._response.readline().decode()).startswith("data: "):
+            assert line, "the response has ended"
+        return json.loads(line.removeprefix("data: "))
+
 
 @contextmanager
 def stream(console: Console, path: str, **headers: str) -> Iterator[Events]:
