@@ -66,9 +66,6 @@ class Truncation(NamedTuple):
     """All records are removed; the next one has the offset."""
 
 
-_STOPPING: Final = frozenset({ErrorCode.KAFKA_STORAGE_ERROR})
-
-
 class Following:
     """A partition and the leader that it follows in one leader epoch."""
 
@@ -209,7 +206,7 @@ class Following:
         )
 
     def _rejected(self, error: KafkaError, *, now_ms: int, max_pause_ms: int) -> Next:
-        if error.code in _STOPPING:
+        if self.partition.log.offline is not None:
             self.problem = error.message
             self.stopped = True
             return Next.STOP

@@ -3,6 +3,7 @@ broker has the id 1, and its leader the id 2."""
 
 from __future__ import annotations
 
+import errno
 from random import Random
 from typing import Any
 
@@ -278,6 +279,21 @@ def test_a_partition_with_another_leader_or_none_is_not_followed_any_longer(lead
     followed = following(partition)
     follow(partition, 5, 2, leader_id=leader_id)
     assert handle(followed, records=from_leader(0, 4)) is Next.STOP
+
+
+@pytest.mark.parametrize(("code", "step"), [(errno.ENOSPC, Next.PAUSE), (errno.EIO, Next.STOP)])
+def test_a_full_disk_pauses_and_a_broken_one_stops_the_replication(code: int, step: Next) -> None:
+    file_system = MemoryFileSystem()
+    file_system.make_directory(DIRECTORY)
+    followed = following(new_partition(file_system))
+    file_system.fail_with = lambda operation, path: code if operation == "write" else None
+    assert handle(followed, records=from_leader(0, 4), now_ms=10) is step
+    assert followed.problem is not None
+    file_system.fail_with = None
+    assert followed.is_due(10 + FIRST_PAUSE_MS) is (step is Next.PAUSE)
+    if step is Next.PAUSE:
+        assert handle(followed, records=from_leader(0, 4)) is Next.FETCH
+        assert followed.partition.log.log_end_offset == 1
 
 
 def test_consumers_of_a_follower_are_notified_when_its_high_watermark_moves() -> None:
