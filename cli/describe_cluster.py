@@ -6,6 +6,7 @@ or other servers may not support; a missing fact is shown as unknown.
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, Final
 
 import click
@@ -15,12 +16,29 @@ from ..protocol.api import ApiKey
 from ..protocol.messages.api_versions import ApiVersionsResponse
 from ..protocol.messages.describe_cluster import DescribeClusterRequest
 from ..protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from ..protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, ResponsePartitionData, TopicData
+from ..protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    Node,
+    PartitionData,
+    ResponsePartitionData,
+    TopicData,
+)
 from ..protocol.messages.metadata import MetadataRequest
+from .broker_directories import directories_of
 from .client import bootstrap_option
 from .cluster import Cluster, cluster
 from .drain_broker import command as drain
 from .output import print_json, print_table
+from .partition_states import (
+    AT_MIN_ISR,
+    BELOW_MIN_ISR,
+    OFFLINE,
+    STATES,
+    UNDER_REPLICATED,
+    as_json,
+    moves_of,
+    partitions_of,
+)
 from .suggestions import CommandGroup
 
 _METADATA_VERSION: Final = "metadata.version"
@@ -49,9 +67,11 @@ _FENCED_SINCE: Final = 2
 @bootstrap_option
 @click.pass_context
 def command(context: click.Context, as_json: bool, bootstrap_server: str) -> None:
-    """Show the id, version, controller, features and brokers of a cluster.
+    """Show the id, version, features, brokers and controllers of a cluster, and what needs attention.
 
-    For each broker: how many partitions it leads, and how many records of the metadata log it lacks.
+    For each broker: its replicas, how many of them it leads or has not in sync, how many records of the metadata log it
+    lacks, and its log directories. Below: partitions that are offline, under-replicated, or at their
+    min.insync.replicas, and reassignments in progress.
 
     \b
     Examples:
@@ -80,20 +100,34 @@ def describe(servers: Cluster) -> dict[str, Any]:
     features = _features(servers.bootstrap.greeting)
     level = features.get(_METADATA_VERSION, {}).get("finalized")
     cluster_id, controller, brokers = _members(servers)
-    quorum = _quorum(servers)
-    leaders = [partition.leader_id for topic in servers.topics(None) for partition in topic.partitions]
-    led = Counter(leaders)
+    quorum, nodes = _quorum(servers)
+    partitions = partitions_of(servers, servers.topics(None))
+    led = Counter(partition.leader for partition in partitions)
+    held = Counter(replica for partition in partitions for replica in partition.replicas)
+    in_sync = Counter(replica for partition in partitions for replica in partition.isr)
     for broker in brokers:
-        broker["leaders"] = led[broker["id"]]
-        broker["metadata_lag"] = None if quorum is None else _lag(quorum, broker["id"])
+        broker_id = broker["id"]
+        broker["leaders"] = led[broker_id]
+        broker["replicas"] = held[broker_id]
+        broker["not_in_sync"] = held[broker_id] - in_sync[broker_id]
+        broker["metadata_lag"] = None if quorum is None else _lag(quorum, broker_id)
+        broker["directories"] = None if broker["fenced"] else directories_of(servers, broker_id)
+    states = Counter(state for partition in partitions for state in partition.states)
+    moves = moves_of(servers)
     return {
         "cluster_id": cluster_id,
         "software": _software(servers, brokers),
         "version": release(level),
         "controller": controller if quorum is None else _id(quorum.leader_id),
         "features": features,
-        "partitions": len(leaders),
-        "partitions_without_leader": sum(leader < 0 for leader in leaders),
+        "partitions": len(partitions),
+        "partitions_without_leader": states[OFFLINE],
+        "under_replicated": states[UNDER_REPLICATED],
+        "at_min_isr": states[AT_MIN_ISR],
+        "below_min_isr": states[BELOW_MIN_ISR],
+        "problems": [as_json(partition) for partition in partitions if partition.states],
+        "reassignments": None if moves is None else [move._asdict() for move in moves],
+        "controllers": None if quorum is None else _controllers(quorum, nodes, {broker["id"] for broker in brokers}),
         "brokers": brokers,
     }
 
@@ -143,18 +177,40 @@ def _id(node_id: int) -> int | None:
     return node_id if node_id >= 0 else None
 
 
-def _quorum(servers: Cluster) -> ResponsePartitionData | None:
-    """The state of the metadata log. To clients, KRaft brokers report any broker as the controller, which forwards."""
+def _quorum(servers: Cluster) -> tuple[ResponsePartitionData | None, list[Node]]:
+    """The state of the metadata log, and the addresses of the controllers.
+
+    To clients, KRaft brokers report any broker as the controller, which forwards.
+    """
     if not servers.bootstrap.offers(ApiKey.DESCRIBE_QUORUM):
-        return None
+        return None, []
     topic = TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])
     answer = servers.ask(DescribeQuorumRequest(topics=[topic]))
     for described in answer.topics:
         for partition in described.partitions:
             if not answer.error_code and not partition.error_code:
                 assert isinstance(partition, ResponsePartitionData)
-                return partition
-    return None
+                return partition, answer.nodes
+    return None, []
+
+
+def _controllers(quorum: ResponsePartitionData, nodes: list[Node], brokers: set[int]) -> list[dict[str, Any]]:
+    """The voters of the metadata log. One that is also a broker has both roles."""
+    listeners = {node.node_id: node.listeners[0] for node in nodes if node.listeners}
+    found = []
+    for voter in sorted(quorum.current_voters, key=lambda voter: voter.replica_id):
+        listener = listeners.get(voter.replica_id)
+        found.append(
+            {
+                "id": voter.replica_id,
+                "host": listener.host if listener else None,
+                "port": listener.port if listener else None,
+                "state": "active" if voter.replica_id == quorum.leader_id else "standby",
+                "metadata_lag": _lag(quorum, voter.replica_id),
+                "is_broker": voter.replica_id in brokers,
+            }
+        )
+    return found
 
 
 def _lag(quorum: ResponsePartitionData, broker_id: int) -> int | None:
@@ -199,23 +255,100 @@ def show(described: dict[str, Any]) -> None:
     else:
         print("The server reports no features.")
     print()
+    controllers = {each["id"]: each for each in described["controllers"] or ()}
     brokers = [
         (
             broker["id"],
             broker["host"],
             broker["port"],
             broker["rack"],
+            "broker, controller" if broker["id"] in controllers else "broker",
             _STATES[broker["fenced"]],
             broker["leaders"],
+            broker["replicas"],
+            broker["not_in_sync"],
             _or_unknown(broker["metadata_lag"]),
         )
         for broker in described["brokers"]
     ]
-    print_table(("broker", "host", "port", "rack", "state", "leaders", "metadata lag"), brokers)
-    if described["partitions_without_leader"]:
-        print()
-        print(f"{described['partitions_without_leader']} of {described['partitions']} partitions have no leader.")
+    columns = ("broker", "host", "port", "rack", "roles", "state", "leaders", "replicas", "not in sync", "metadata lag")
+    print_table(columns, brokers)
+    _show_controllers(list(controllers.values()))
+    _show_directories(described["brokers"])
+    _show_problems(described)
+    _show_moves(described["reassignments"] or [])
 
+
+def _show_controllers(controllers: list[dict[str, Any]]) -> None:
+    """Unless the only one is also a broker."""
+    if len(controllers) == 1 and controllers[0]["is_broker"]:
+        return
+    rows = [(each["id"], each["host"], each["port"], each["state"], each["metadata_lag"]) for each in controllers]
+    if rows:
+        print()
+        print_table(("controller", "host", "port", "state", "metadata lag"), rows)
+
+
+def _show_directories(brokers: list[dict[str, Any]]) -> None:
+    rows = [
+        (broker["id"], each["path"], each["state"], _share(each["free_bytes"], each["disk_bytes"]))
+        for broker in brokers
+        for each in broker["directories"] or ()
+    ]
+    if rows:
+        print()
+        print_table(("broker", "log directory", "state", "free"), rows)
+
+
+def _share(free: int | None, total: int | None) -> str:
+    return "unknown" if free is None or not total else f"{free / 2**30:.1f} GiB ({100 * free // total} %)"
+
+
+def _show_problems(described: dict[str, Any]) -> None:
+    print()
+    problems = described["problems"]
+    if not problems:
+        print(f"{described['partitions']} partitions, all with a leader and in sync")
+        return
+    counts = Counter(state for problem in problems for state in problem["states"])
+    named = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
+    print(f"{described['partitions']} partitions: {named}")
+    print()
+    rows = [
+        (
+            each["topic"],
+            each["partition"],
+            each["leader"] if each["leader"] >= 0 else "none",
+            _list(each["replicas"]),
+            _list(each["isr"]),
+            _or_unknown(each["min_isr"]),
+            ", ".join(each["states"]),
+        )
+        for each in problems[:_SHOWN]
+    ]
+    print_table(("topic", "partition", "leader", "replicas", "in sync", "min ISR", "states"), rows)
+    if len(problems) > _SHOWN:
+        print(f"{len(problems) - _SHOWN} more: --json has all of them")
+
+
+def _show_moves(moves: list[dict[str, Any]]) -> None:
+    if moves:
+        print()
+        rows = [
+            (each["topic"], each["partition"], _list(each["replicas"]), _list(each["adding"]), _list(each["removing"]))
+            for each in moves[:_SHOWN]
+        ]
+        print_table(("reassignment of", "partition", "replicas", "adding", "removing"), rows)
+        if len(moves) > _SHOWN:
+            print(f"{len(moves) - _SHOWN} more: --json has all of them")
+
+
+def _list(brokers: Iterable[int]) -> str:
+    return ",".join(map(str, brokers)) or "none"
+
+
+_SHOWN: Final = 20
+"""The maximum number of rows with partitions."""
 
 _STATES: Final = {None: "active", False: "active", True: "fenced"}
 

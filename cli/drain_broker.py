@@ -4,6 +4,9 @@ Each replica on the broker is replaced by one on another active broker that has 
 without one if there is such a broker, and otherwise on the broker with the fewest replicas. The new replica has the
 same position in the list, so the leaderships move too. The controller moves the data (AlterPartitionReassignments);
 this command plans, starts the moves, and shows the progress.
+
+A partition with a replica on every active broker has nowhere to go. Its replica stays, unless the user accepts that the
+partition has one replica less (``--reduce-replicas``).
 """
 
 import time
@@ -40,69 +43,104 @@ class Partition(NamedTuple):
 
 
 class Move(NamedTuple):
-    """One replica of a partition goes to another broker."""
+    """One replica of a partition goes to another broker, or is removed."""
 
     partition: Partition
     replicas: tuple[int, ...]
 
 
+class Plan(NamedTuple):
+    """What to do with the partitions of a broker."""
+
+    moves: list[Move]
+    reductions: list[Move]
+    """Every active broker has a replica of these partitions: the broker's own one can only be removed."""
+    stuck: list[Partition]
+    """No other active broker has a replica of these partitions, or can get one."""
+
+
 @click.command("drain", short_help="Move all partitions of a broker to the others.")
 @click.argument("broker", type=int)
 @click.option("--dry-run", is_flag=True, help="Only show the moves.")
+@click.option(
+    "--reduce-replicas",
+    is_flag=True,
+    help="Remove the broker's replica of a partition that has replicas on all brokers: it has one less then.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the moves as JSON.")
 @bootstrap_option
-def command(broker: int, dry_run: bool, as_json: bool, bootstrap_server: str) -> None:
+def command(broker: int, dry_run: bool, reduce_replicas: bool, as_json: bool, bootstrap_server: str) -> None:
     """Move all partitions of a broker to the others, and wait until they are moved.
 
     Afterwards the broker has no data and can be stopped for good. After Ctrl-C, the moves that have begun continue;
-    run the command again to see the rest.
+    run the command again to see the rest. A partition with a replica on every active broker is not moved, and the exit
+    code is 1, unless --reduce-replicas is given.
 
     \b
     Examples:
       moldau cluster drain 3 --dry-run
       moldau cluster drain 3 --bootstrap-server kafka.example:9092
+      moldau cluster drain 3 --reduce-replicas
     """
     with cluster(bootstrap_server) as servers:
         racks = _active_brokers(servers)
         _check_known(servers, broker)
         partitions, pending = _partitions(servers, broker)
-        moves = plan(partitions, broker, racks)
+        planned = plan(partitions, broker, racks)
+        moves = planned.moves + (planned.reductions if reduce_replicas else [])
         _show(moves, as_json)
-        if dry_run:
-            return
-        _begin(servers, moves)
-        moved = {(move.partition.topic, move.partition.number) for move in moves} | pending
-        _await(servers, moved, quiet=as_json)
-    if not as_json:
+        problem = _problem(planned, broker, reduced=reduce_replicas)
+        if not dry_run:
+            _begin(servers, moves)
+            moved = {(move.partition.topic, move.partition.number) for move in moves} | pending
+            _await(servers, moved, quiet=as_json)
+        if problem is not None:
+            raise Failure(problem)
+    if not as_json and not dry_run:
         print(f"Broker {broker} has no partitions.")
+        if broker in racks:
+            print(f"Stop it for good, then remove its registration: kafka-cluster.sh unregister --id {broker}")
 
 
-def plan(partitions: Iterable[Partition], broker: int, racks: Mapping[int, str | None]) -> list[Move]:
-    """The moves after which the broker has no replicas. ``racks``: the rack of each active broker.
-
-    Raises:
-        Failure: all active brokers have a replica of some partition already.
-    """
+def plan(partitions: Iterable[Partition], broker: int, racks: Mapping[int, str | None]) -> Plan:
+    """How the broker loses all its replicas. ``racks``: the rack of each active broker."""
     known = list(partitions)
     replica_count = Counter(replica for partition in known for replica in partition.replicas)
-    moves, impossible = [], []
+    planned = Plan([], [], [])
     for partition in known:
         if broker not in partition.replicas:
             continue
         used = {racks.get(replica) for replica in partition.replicas if replica != broker}
         candidates = [other for other in racks if other != broker and other not in partition.replicas]
         if not candidates:
-            impossible.append(f"{partition.topic}-{partition.number} ({len(partition.replicas)} replicas)")
+            remaining = tuple(each for each in partition.replicas if each != broker)
+            if any(each in racks for each in remaining):
+                planned.reductions.append(Move(partition, remaining))
+            else:
+                planned.stuck.append(partition)
             continue
         target = min(candidates, key=lambda other: (racks[other] in used, replica_count[other], other))
         replica_count[target] += 1
-        moves.append(Move(partition, tuple(target if each == broker else each for each in partition.replicas)))
-    if impossible:
-        raise Failure(
-            f"cannot move {_some(impossible)}: every active broker already has a replica. Start more brokers, or "
-            "reduce the number of replicas. Nothing was moved."
+        replicas = tuple(target if each == broker else each for each in partition.replicas)
+        planned.moves.append(Move(partition, replicas))
+    return planned
+
+
+def _problem(planned: Plan, broker: int, *, reduced: bool) -> str | None:
+    """What keeps the broker from losing all its partitions, and what to do; None if nothing does."""
+    lines = []
+    if planned.reductions and not reduced:
+        lines.append(
+            f"broker {broker} keeps {_some([move.partition for move in planned.reductions])}: every active broker has "
+            "a replica. Start another broker and repeat the command, or repeat it with --reduce-replicas, which "
+            "removes the replica: the partition has one replica less then."
         )
-    return moves
+    if planned.stuck:
+        lines.append(
+            f"broker {broker} keeps {_some(planned.stuck)}: no other active broker has a replica, or can get one. "
+            "Start another broker and repeat the command, or delete the topic."
+        )
+    return "\n".join(lines) or None
 
 
 def _active_brokers(servers: Cluster) -> dict[int, str | None]:
@@ -207,5 +245,7 @@ def _list(brokers: Iterable[int]) -> str:
     return ",".join(map(str, brokers))
 
 
-def _some(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} other partitions"
+def _some(partitions: Sequence[Partition]) -> str:
+    first = partitions[0]
+    name = f"{first.topic}-{first.number} ({_list(first.replicas)})"
+    return name if len(partitions) == 1 else f"{name} and {len(partitions) - 1} other partitions"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .client import bootstrap_option
-from .cluster import cluster, error_name
+from .cluster import cluster
 from .output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -39,10 +39,12 @@ def dirs(as_json: bool, bootstrap_server: str) -> None:
 
 
 def _facts(result: "DescribeLogDirsResult") -> dict[str, Any]:
+    from .broker_directories import state_of
+
     replicas = [partition for topic in result.topics for partition in topic.partitions]
     return {
         "directory": result.log_dir,
-        "state": error_name(result.error_code) if result.error_code else "online",
+        "state": state_of(result),
         "partitions": sum(not partition.is_future_key for partition in replicas),
         "moving_here": sum(partition.is_future_key for partition in replicas),
         "bytes": sum(partition.partition_size for partition in replicas),

@@ -109,7 +109,7 @@ def directory_of(cluster: Cluster, broker_id: int, topic: str = "orders") -> Pat
 def error_of(cluster: Cluster, broker_id: int, directory: Path) -> int:
     with WireClient(cluster.broker(broker_id).address) as wire:
         results = wire.call(DescribeLogDirsRequest(topics=[])).results
-    return next(result.error_code for result in results if result.log_dir == str(directory))
+    return {result.log_dir: int(result.error_code) for result in results}[str(directory)]
 
 
 def create_in(cluster: Cluster, topic: str, replicas: list[int], directory: Path, reassign: Callable[..., str]) -> None:

@@ -109,6 +109,29 @@ def test_a_dead_replica_is_shown_as_under_replicated(cluster: Cluster, tool: Too
     assert "orders" not in tool("TopicCommand", "--describe", "--under-min-isr-partitions")
 
 
+def test_a_broker_that_was_stopped_for_good_is_unregistered(
+    cluster: Cluster, running: tuple[Cluster, JavaClient]
+) -> None:
+    def cluster_tool(command: str, *arguments: str) -> str:
+        options = [command, "--bootstrap-server", cluster.broker(1).address, *arguments]
+        result: ToolResult = running[1].tool("org.apache.kafka.tools.ClusterTool", options)
+        assert result.exit_code == 0, result
+        return result.stdout
+
+    def listed() -> dict[str, str]:
+        """The state of each broker."""
+        rows = [line.split() for line in cluster_tool("list-endpoints", "--include-fenced-brokers").splitlines()[1:]]
+        return {row[0]: row[-2] for row in rows if row}
+
+    assert listed() == {"1": "unfenced", "2": "unfenced", "3": "unfenced"}
+    cluster.stop(3)
+    assert listed() == {"1": "unfenced", "2": "unfenced", "3": "fenced"}
+    assert "Broker 3 is no longer registered." in cluster_tool("unregister", "--id", "3")
+    assert listed() == {"1": "unfenced", "2": "unfenced"}
+    cluster.start(3)
+    assert listed() == {"1": "unfenced", "2": "unfenced", "3": "unfenced"}
+
+
 def verifiable(cluster: Cluster, name: str, *arguments: str) -> list[dict[str, Any]]:
     """What one of Kafka's verifiable clients prints. It sends and commits the rest when its process ends."""
     options = ("--bootstrap-server", cluster.broker(1).address, "--topic", "orders", *arguments)

@@ -34,6 +34,15 @@ def node_endpoints(broker: Broker, context: RequestContext) -> list[NodeEndpoint
     return endpoints
 
 
+def fenced_endpoints(broker: Broker, context: RequestContext) -> list[NodeEndpoint]:
+    """The fenced brokers that have the client's listener (KIP-1073)."""
+    return sorted(
+        (other.id, listener.host, listener.port, other.rack)
+        for other in broker.metadata.image.brokers.values()
+        if other.fenced and (listener := other.listeners.get(context.listener_name)) is not None
+    )
+
+
 def controller_id(broker: Broker) -> int:
     """The broker to which clients send requests for the controller, or -1 if there is none.
 

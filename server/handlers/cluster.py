@@ -10,7 +10,7 @@ from ...protocol.messages.describe_quorum import DescribeQuorumRequest, Describe
 from ...protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from ...protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from . import authorized_operations
-from .brokers import controller_id, node_endpoints
+from .brokers import controller_id, fenced_endpoints, node_endpoints
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -24,18 +24,25 @@ _CONTROLLERS = 2
 def handle_describe_cluster(
     broker: Broker, context: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
-    """Versions 0 to 2: cluster id, controller and brokers (KIP-700, KIP-919)."""
+    """Versions 0 to 2: cluster id, controller and brokers (KIP-700, KIP-919), also fenced ones (KIP-1073)."""
     if request.endpoint_type != _BROKERS:
         if request.endpoint_type == _CONTROLLERS:
             raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "The request was sent to an endpoint of type BROKER.")
         raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unknown endpoint type {request.endpoint_type}.")
+    brokers = [
+        DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack)
+        for node_id, host, port, rack in node_endpoints(broker, context)
+    ]
+    if request.include_fenced_brokers:
+        brokers += [
+            DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack, is_fenced=True)
+            for node_id, host, port, rack in fenced_endpoints(broker, context)
+        ]
+        brokers.sort(key=lambda each: each.broker_id)
     return DescribeClusterResponse(
         cluster_id=broker.cluster_id,
         controller_id=controller_id(broker),
-        brokers=[
-            DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack)
-            for node_id, host, port, rack in node_endpoints(broker, context)
-        ],
+        brokers=brokers,
         cluster_authorized_operations=authorized_operations.of_cluster(broker, context)
         if request.include_cluster_authorized_operations
         else authorized_operations.NOT_REQUESTED,

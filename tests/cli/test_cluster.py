@@ -8,6 +8,7 @@ import pytest
 from moldau.cli import describe_cluster
 from moldau.cli.cluster import Cluster
 from moldau.cli.connection import Connection
+from moldau.cli.partition_states import AT_MIN_ISR, BELOW_MIN_ISR, OFFLINE, UNDER_REPLICATED, PartitionState, as_json
 from moldau.protocol.api import ApiKey
 
 from .conftest import Run
@@ -47,8 +48,30 @@ def test_led_partitions_are_counted(ask: Run, new_topic: Callable[..., str]) -> 
 def test_partitions_without_a_leader_are_reported(
     described_without: Callable[..., dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    describe_cluster.show({**described_without(), "partitions": 7, "partitions_without_leader": 2})
-    assert capsys.readouterr().out.splitlines()[-1] == "2 of 7 partitions have no leader."
+    lost = [as_json(PartitionState("t", number, -1, (1,), (1,), None)) for number in range(21)]
+    describe_cluster.show({**described_without(), "partitions": 30, "problems": lost})
+    lines = capsys.readouterr().out.splitlines()
+    assert "30 partitions: 21 offline" in lines
+    assert ["t", "19", "none", "1", "1", "unknown", "offline"] in [line.split() for line in lines]
+    assert lines[-1] == "1 more: --json has all of them"
+
+
+@pytest.mark.parametrize(
+    ("leader", "isr", "min_isr", "states"),
+    [
+        (1, (1, 2, 3), 2, []),
+        (1, (1, 2, 3), 3, []),  # it cannot be better
+        (1, (1, 2, 3), 5, []),  # as for brokers, three replicas suffice
+        (1, (1, 2), 2, [AT_MIN_ISR, UNDER_REPLICATED]),
+        (1, (1, 2), 1, [UNDER_REPLICATED]),
+        (1, (1,), 2, [BELOW_MIN_ISR, UNDER_REPLICATED]),
+        (1, (1,), None, [UNDER_REPLICATED]),
+        (-1, (1,), 1, [OFFLINE, AT_MIN_ISR, UNDER_REPLICATED]),
+        (-1, (), 1, [OFFLINE, BELOW_MIN_ISR, UNDER_REPLICATED]),
+    ],
+)
+def test_states_of_a_partition(leader: int, isr: tuple[int, ...], min_isr: int | None, states: list[str]) -> None:
+    assert PartitionState("t", 0, leader, (1, 2, 3), isr, min_isr).states == states
 
 
 def test_cluster_is_shown_as_tables(ask: Run) -> None:
@@ -61,8 +84,12 @@ def test_cluster_is_shown_as_tables(ask: Run) -> None:
     assert lines[3] == f"controller  {described['controller']}"
     broker = described["brokers"][0]
     (row,) = [line.split() for line in lines if line.split()[:2] == [str(broker["id"]), broker["host"]]]
-    assert row[2:4] == [str(broker["port"]), "active"]
-    assert row[4:] == [str(broker["leaders"]), "0"]
+    assert row[2:6] == [str(broker["port"]), "broker,", "controller", "active"]
+    assert row[6:] == [str(broker["leaders"]), str(broker["replicas"]), "0", "0"]
+    (directory,) = broker["directories"]
+    assert (directory["state"], directory["disk_bytes"] > directory["free_bytes"] > 0) == ("online", True)
+    assert any(line.split()[1:3] == [directory["path"], "online"] for line in lines)
+    assert lines[-1] == f"{described['partitions']} partitions, all with a leader and in sync"
     assert ["metadata.version", "30", f"7-{described['features']['metadata.version']['highest_supported']}"] in [
         line.split() for line in lines
     ]
