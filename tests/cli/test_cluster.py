@@ -123,8 +123,11 @@ def test_server_without_the_newer_apis_is_described_by_its_metadata(
     assert described["cluster_id"] == complete["cluster_id"]
     assert described["controller"] == complete["controller"]
     assert described["software"] is None
+    for broker in (*complete["brokers"], *described["brokers"]):
+        del broker["directories"]  # the free space changes all the time
     unknown = {"fenced": None, "metadata_lag": None}
     assert [{**broker, **unknown} for broker in complete["brokers"]] == described["brokers"]
+    assert described["controllers"] is None
 
 
 def test_unreported_facts_are_shown_as_unknown(
