@@ -107,6 +107,11 @@ class BrokerConfig(TypedAccess):
         """The unparsed value in effect, if the name was set; the name need not be in a table."""
         return self._text(name)
 
+    def texts(self, prefixes: tuple[str, ...]) -> dict[str, str]:
+        """The unparsed values in effect of all settings whose names begin with one of these prefixes."""
+        texts = {name: value.text for name, value in self.static.items()} | {**self._dynamic_default}
+        return {name: text for name, text in (texts | {**self._dynamic_broker}).items() if name.startswith(prefixes)}
+
     def reference(self, name: str) -> str | None:
         """The value in effect as it was written, if a part of it comes from a provider."""
         if name in self._dynamic_broker or name in self._dynamic_default or name not in self.static:
@@ -282,6 +287,10 @@ class ListenerConfig(TypedAccess):
     def text(self, name: str) -> str | None:
         """The unparsed value of a setting under its full name."""
         return self._config.text(name)
+
+    def texts(self, prefixes: tuple[str, ...]) -> dict[str, str]:
+        """See `BrokerConfig.texts`; the prefixes are those of full names."""
+        return self._config.texts(prefixes)
 
     def own_name(self, name: str) -> str:
         """The name of the setting for this listener alone."""

@@ -1,4 +1,4 @@
-"""Dynamic settings of listeners: new key stores, trust stores and users of PLAIN without a restart (KIP-226).
+"""Dynamic settings of listeners: new key stores, trust stores and settings of SASL without a restart (KIP-226).
 
 A change is checked before it is forwarded to the controller: the files are read, and a new context is built. A change
 that cannot be used is INVALID_REQUEST, and nothing changes. When the change is committed, the files are read again, and
@@ -8,6 +8,9 @@ listener that they connect to, so they change with it.
 A new key store has as many entries as the old one, and a certificate for the same name and at least the same
 alternative names, so that a wrong file does not disconnect clients. ``ssl.allow.dn.changes`` and
 ``ssl.allow.san.changes`` permit other names. A trust store cannot be added, because it would change who may connect.
+
+Mechanisms can be enabled, disabled and changed. New authentications use the new settings; authenticated clients stay so
+until the end of their session.
 
 The file of an unchanged path is read at each change of a setting of this broker.
 
@@ -19,14 +22,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from ...config.broker import base_name
 from ...config.definition import ConfigError
 from ...security.der import DerError, alternative_names_of
 from ...security.distinguished_names import subject_name
 from ...security.key_stores import leaf_of
-from .listener_security import passwords_of_plain, tls_context, tls_settings
+from .listener_security import mechanism_names, mechanism_settings, tls_context, tls_settings
 
 if TYPE_CHECKING:
     import asyncio
@@ -37,10 +39,17 @@ if TYPE_CHECKING:
     from ..concurrency.background import JobExecutor
     from ..network.tls import TlsSecurity
     from ..network.tls_client import TlsDialing
-    from .listener_security import PlainUsers, TlsSettings
+    from ..requests.sasl import Mechanism, SaslSecurity
+    from .listener_security import TlsSettings
     from .outgoing_security import LinkTlsSettings
 
+    NewMechanism = Callable[[ListenerConfig, str], Mechanism]
+    """Creates a mechanism with the settings of a listener. Raises ConfigError."""
+
 logger = logging.getLogger(__name__)
+
+_OF_SASL: Final = ("sasl.", "connections.max.reauth.ms", "moldau.allow.unsecured.tokens", "org.apache.kafka.sasl.")
+"""Prefixes of the settings of mechanisms, for a listener or for all."""
 
 
 class ListenerReload:
@@ -49,15 +58,15 @@ class ListenerReload:
     def __init__(self, executor: JobExecutor) -> None:
         """``executor`` runs one job at a time."""
         self._executor = executor
-        self._listeners: list[_TlsListener | _PlainListener | _TlsLink] = []
+        self._listeners: list[_TlsListener | _SaslListener | _TlsLink] = []
 
     def add_tls(self, listener: str, security: TlsSecurity, settings: TlsSettings, *, identifies: bool) -> None:
         """A listener with TLS, which has these settings."""
         self._listeners.append(_TlsListener(listener, security, settings, identifies=identifies))
 
-    def add_plain(self, listener: str, users: PlainUsers) -> None:
-        """A listener with PLAIN, which has these users."""
-        self._listeners.append(_PlainListener(listener, users))
+    def add_sasl(self, settings: ListenerConfig, security: SaslSecurity, new_mechanism: NewMechanism) -> None:
+        """A listener with SASL, which has these settings."""
+        self._listeners.append(_SaslListener(settings, security, new_mechanism))
 
     def add_link(self, listener: str, dialing: TlsDialing, settings: LinkTlsSettings) -> None:
         """Links with TLS to a listener of other nodes."""
@@ -66,7 +75,9 @@ class ListenerReload:
     def concerns(self, names: Iterable[str]) -> bool:
         """Whether a change of settings with these names is to be checked."""
         return bool(self._listeners) and any(
-            name.startswith("listener.name.") and base_name(name).startswith(("ssl.", "sasl.jaas.config"))
+            any(f".{part}" in name for part in ("ssl.", *_OF_SASL))
+            if name.startswith("listener.name.")
+            else name.startswith(_OF_SASL)
             for name in names
         )
 
@@ -162,26 +173,36 @@ class _TlsLink:
         self._settings = settings
 
 
-class _PlainListener:
-    """The users of PLAIN on a listener."""
+class _SaslListener:
+    """The mechanisms of a listener. Those whose settings are equal stay the same, with the keys of their provider."""
 
-    subject = "users of PLAIN"
+    subject = "settings of SASL"
 
-    def __init__(self, listener: str, users: PlainUsers) -> None:
-        self.listener = listener
-        self._users = users
+    def __init__(self, settings: ListenerConfig, security: SaslSecurity, new_mechanism: NewMechanism) -> None:
+        self.listener = settings.listener_name
+        self._security = security
+        self._new_mechanism = new_mechanism
+        self._settings = {name: mechanism_settings(settings, name) for name in security.mechanisms}
 
     def __str__(self) -> str:
         return f"The listener {self.listener}"
 
     def prepare(self, settings: ListenerConfig, *, checked: bool) -> Callable[[], None] | None:
         """See `_TlsListener`."""
-        del checked  # all users may change
-        new = passwords_of_plain(settings)
-        return None if new == self._users.passwords else partial(self._install, new)
+        del checked  # everything may change
+        new = {name: mechanism_settings(settings, name) for name in mechanism_names(settings)}
+        if list(new.items()) == list(self._settings.items()):
+            return None
+        old = self._security.mechanisms
+        mechanisms = {
+            name: old[name] if self._settings.get(name) == values else self._new_mechanism(settings, name)
+            for name, values in new.items()
+        }
+        return partial(self._install, new, mechanisms)
 
-    def _install(self, passwords: Mapping[str, str]) -> None:
-        self._users.passwords = passwords
+    def _install(self, settings: dict[str, Mapping[str, str]], mechanisms: Mapping[str, Mechanism]) -> None:
+        self._security.mechanisms = mechanisms
+        self._settings = settings
 
 
 def _check_replacement(settings: ListenerConfig, old: KeyStore, new: KeyStore) -> None:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from ..concurrency.timers import TimerWheel
     from ..network.listeners import Security
     from ..network.tls import TlsSecurity
-    from ..requests.sasl import SaslSecurity
+    from ..requests.sasl import Mechanism, SaslSecurity
     from .listener_reload import ListenerReload
 
 logger = logging.getLogger(__name__)
@@ -63,6 +63,7 @@ _MODULES: Final = {
     GSSAPI: KERBEROS_MODULE,
 }
 """The login modules by mechanism."""
+_ENABLED: Final = "sasl.enabled.mechanisms"
 _PRINCIPAL_BUILDER: Final = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 _NONCE_BYTES: Final = 24
@@ -86,7 +87,7 @@ def security_of(
         return PLAINTEXT
     encrypted = listener.security_protocol == "SASL_SSL"
     inner: Security = _tls_security(settings, reload, identifies=False) if encrypted else PLAINTEXT
-    if not encrypted and PLAIN in _mechanism_names(settings) and listener.host not in _LOOPBACK:
+    if not encrypted and PLAIN in mechanism_names(settings) and listener.host not in _LOOPBACK:
         logger.warning(
             "The listener %s accepts passwords (PLAIN) without encryption beyond this machine; use SASL_SSL or SCRAM",
             listener.name,
@@ -154,23 +155,6 @@ class Users:
         return TokenLogin(owner, expires_ms, self._tokens.of(token_id, mechanism))
 
 
-class PlainUsers:
-    """The users of PLAIN on one listener."""
-
-    def __init__(self, passwords: Mapping[str, str]) -> None:
-        self.passwords = passwords
-        """By user. Replaced while the server runs."""
-
-    def new_exchange(self) -> PlainExchange:
-        """Begin an authentication."""
-        return PlainExchange(self.passwords)
-
-
-def passwords_of_plain(settings: ListenerConfig) -> Mapping[str, str]:
-    """The users of PLAIN in the settings of a listener. Raises ConfigError."""
-    return users_of(_jaas(settings, PLAIN).options)
-
-
 def _sasl_security(
     settings: ListenerConfig,
     inner: Security,
@@ -178,43 +162,57 @@ def _sasl_security(
     timers: Callable[[], TimerWheel],
     reload: ListenerReload,
 ) -> SaslSecurity:
-    from ..requests.sasl import Mechanism, SaslSecurity
+    from ..requests.sasl import SaslSecurity
 
-    mechanisms = {}
-    for name in _mechanism_names(settings):
-        new_exchange: Callable[[], SaslExchange]
-        if name == OAUTHBEARER:
-            from .oauthbearer_security import exchanges_of  # few servers use it
-
-            new_exchange = exchanges_of(settings, _jaas(settings, name), users.now_ms, lambda: timers().now_ms())
-        elif name == GSSAPI:
-            from . import gssapi_security  # few servers use it
-
-            _check_handler(settings, name)
-            new_exchange = gssapi_security.exchanges_of(settings, _jaas(settings, name))
-        elif name in MECHANISMS:
-            _jaas(settings, name)  # it must be there, although it has no options
-            _check_handler(settings, name)
-            new_exchange = partial(users.new_exchange, MECHANISMS[name])
-        else:
-            plain = PlainUsers(passwords_of_plain(settings))
-            _check_handler(settings, name)
-            reload.add_plain(settings.listener_name, plain)
-            new_exchange = plain.new_exchange
-        executor = users.verifications if name in (OAUTHBEARER, GSSAPI) else users.computations
-        mechanisms[name] = Mechanism(new_exchange, _max_session_ms(settings, name), executor.run)
-    return SaslSecurity(
+    new_mechanism = partial(_mechanism, users=users, timers=timers)
+    security = SaslSecurity(
         inner,
-        mechanisms,
+        {name: new_mechanism(settings, name) for name in mechanism_names(settings)},
         timers,
         now_ms=users.now_ms,
         failure_delay_ms=settings.int("connection.failed.authentication.delay.ms"),
         max_receive_bytes=settings.int("sasl.server.max.receive.size"),
     )
+    reload.add_sasl(settings, security, new_mechanism)
+    return security
 
 
-def _mechanism_names(settings: ListenerConfig) -> tuple[str, ...]:
-    setting = "sasl.enabled.mechanisms"
+def _mechanism(settings: ListenerConfig, name: str, *, users: Users, timers: Callable[[], TimerWheel]) -> Mechanism:
+    """A mechanism of a listener. Raises ConfigError."""
+    from ..requests.sasl import Mechanism
+
+    new_exchange: Callable[[], SaslExchange]
+    if name == OAUTHBEARER:
+        from .oauthbearer_security import exchanges_of  # few servers use it
+
+        new_exchange = exchanges_of(settings, _jaas(settings, name), users.now_ms, lambda: timers().now_ms())
+    elif name == GSSAPI:
+        from . import gssapi_security  # few servers use it
+
+        _check_handler(settings, name)
+        new_exchange = gssapi_security.exchanges_of(settings, _jaas(settings, name))
+    elif name in MECHANISMS:
+        _jaas(settings, name)  # it must be there, although it has no options
+        _check_handler(settings, name)
+        new_exchange = partial(users.new_exchange, MECHANISMS[name])
+    else:
+        new_exchange = partial(PlainExchange, users_of(_jaas(settings, name).options))
+        _check_handler(settings, name)
+    executor = users.verifications if name in (OAUTHBEARER, GSSAPI) else users.computations
+    return Mechanism(new_exchange, _max_session_ms(settings, name), executor.run)
+
+
+def mechanism_settings(settings: ListenerConfig, name: str) -> Mapping[str, str]:
+    """All values that a mechanism of a listener is made from, and more: if they are equal, so is the mechanism."""
+    of_listener = (f"{name.lower()}.", "sasl.", "connections.max.reauth.ms", "moldau.allow.unsecured.tokens")
+    general = ("sasl.", "connections.max.reauth.ms", "moldau.allow.unsecured.tokens", "org.apache.kafka.sasl.")
+    texts = settings.texts((*map(settings.own_name, of_listener), *general))
+    return {each: text for each, text in texts.items() if not each.endswith(_ENABLED)}
+
+
+def mechanism_names(settings: ListenerConfig) -> tuple[str, ...]:
+    """The enabled mechanisms of a listener. Raises ConfigError."""
+    setting = _ENABLED
     names = settings.list(setting)
     unsupported = [name for name in names if name not in _MODULES]
     if unsupported or not names:

@@ -101,6 +101,7 @@ class SaslSecurity:
         """``inner`` moves the bytes: plaintext or TLS. ``now_ms``: since the epoch."""
         self._inner = inner
         self.mechanisms = mechanisms
+        """By name. Replaced while the server runs."""
         self._timers = timers
         self.now_ms = now_ms
         self.failure_delay_ms = failure_delay_ms
@@ -119,7 +120,8 @@ class SaslAuthentication:
         self._security = security
         self._timers = timers
         self._state = State.INITIAL
-        self._mechanism = ""
+        self._name = ""  # of the mechanism
+        self._mechanism: Mechanism | None = None
         self._exchange: SaslExchange | None = None
         self._ends_at_ms: int | None = None  # the session, on the clock of the timers
         self._authenticated_again_at_ms: int | None = None  # when the latest one of these began
@@ -181,18 +183,20 @@ class SaslAuthentication:
 
     def _handshake(self, connection: Connection, version: int, frame: Frame) -> InFlight | list[Part] | None:
         request = _decode(SaslHandshakeRequest, version, frame)
-        if request.mechanism not in self._security.mechanisms:
+        mechanisms = self._security.mechanisms
+        if request.mechanism not in mechanisms:
             response = SaslHandshakeResponse(
-                error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=list(self._security.mechanisms)
+                error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=list(mechanisms)
             )
             reason = "the SASL mechanism that it requested is not enabled on this listener"
             return self._fail(connection, _encode(response, version, frame), reason)
-        self._begin(request.mechanism, version)
-        return _encode(SaslHandshakeResponse(mechanisms=list(self._security.mechanisms)), version, frame)
+        self._begin(request.mechanism, mechanisms[request.mechanism], version)
+        return _encode(SaslHandshakeResponse(mechanisms=list(mechanisms)), version, frame)
 
-    def _begin(self, mechanism: str, version: int) -> None:
+    def _begin(self, name: str, mechanism: Mechanism, version: int) -> None:
+        self._name = name
         self._mechanism = mechanism
-        self._exchange = self._security.mechanisms[mechanism].new_exchange()
+        self._exchange = mechanism.new_exchange()
         self._state = State.TOKEN if version == 0 else State.AUTHENTICATE
 
     def _during_exchange(
@@ -240,11 +244,10 @@ class SaslAuthentication:
                 return respond(answer)
         except SaslFailure as failure:
             return self._fail(connection, respond(failure), str(failure))
+        assert self._mechanism is not None
         pending = _Pending(connection)
         connection.begin_work()
-        self._security.mechanisms[self._mechanism].run(answer).add_done_callback(
-            partial(self._computed, connection, pending, respond)
-        )
+        self._mechanism.run(answer).add_done_callback(partial(self._computed, connection, pending, respond))
         return pending
 
     def _computed(
@@ -280,11 +283,12 @@ class SaslAuthentication:
         self._complete(connection, identity.expires_ms)
 
     def _complete(self, connection: Connection, expires_ms: int | None) -> None:
+        assert self._mechanism is not None
         self._exchange = None
         self._state = State.COMPLETE
         self._is_authenticated = True
         self.max_request_bytes = None
-        lifetime_ms = max(0, self._security.mechanisms[self._mechanism].max_session_ms)
+        lifetime_ms = max(0, self._mechanism.max_session_ms)
         if expires_ms is not None:
             remaining_ms = min(max(1, expires_ms - self._security.now_ms()), _MAX_LIFETIME_MS)
             lifetime_ms = min(lifetime_ms, remaining_ms) if lifetime_ms else remaining_ms
@@ -317,15 +321,16 @@ class SaslAuthentication:
         if previous_ms is not None and now_ms - previous_ms < _MIN_REAUTHENTICATION_INTERVAL_MS:
             return _encode(SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE), version, frame)
         request = _decode(SaslHandshakeRequest, version, frame)
-        if request.mechanism not in self._security.mechanisms:
+        mechanisms = self._security.mechanisms
+        if request.mechanism not in mechanisms:
             return self._refuse(connection, "a SaslHandshake with a mechanism that is not enabled")
         self._authenticated_again_at_ms = now_ms
         connection.forget_fast_paths()  # until it is authenticated again, requests are refused
-        if request.mechanism == self._mechanism:
-            self._begin(request.mechanism, version)
+        if request.mechanism == self._name:
+            self._begin(request.mechanism, mechanisms[request.mechanism], version)
         else:
             self._state = State.OTHER_MECHANISM
-        return _encode(SaslHandshakeResponse(mechanisms=list(self._security.mechanisms)), version, frame)
+        return _encode(SaslHandshakeResponse(mechanisms=list(mechanisms)), version, frame)
 
     def _is_over(self) -> bool:
         return self._ends_at_ms is not None and self._timers.now_ms() >= self._ends_at_ms

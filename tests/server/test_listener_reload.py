@@ -344,3 +344,89 @@ def test_users_of_plain_are_replaced(make_server: Any, tmp_path: Path) -> None:
     assert login(address, "alice", "old") == ErrorCode.SASL_AUTHENTICATION_FAILED
     assert login(address, "alice", "new") == 0
     assert login(address, "bob", "secret") == 0
+
+
+SCRAM_JAAS = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+OAUTH_JAAS = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;"
+SASL = "listener.name.sasl_plaintext"
+
+
+@pytest.fixture
+def with_plain(make_server: Any, tmp_path: Path) -> Reloading:
+    """A server with PLAIN."""
+    config = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
+        f"{SASL}.sasl.enabled.mechanisms": "PLAIN",
+        f"{SASL}.plain.sasl.jaas.config": jaas(alice="old"),
+        "connection.failed.authentication.delay.ms": "0",
+    }
+    return Reloading(make_server(config=config), tmp_path)
+
+
+def handshake(wire: WireClient, mechanism: str) -> tuple[int, list[str]]:
+    response = wire.call(SaslHandshakeRequest(mechanism=mechanism), 1)
+    return int(response.error_code), response.mechanisms
+
+
+def test_mechanisms_are_enabled_and_disabled(with_plain: Reloading) -> None:
+    server = with_plain
+    host, port = server.running.server.addresses[1]
+    address = f"{host}:{port}"
+    code, message = server.alter({f"{SASL}.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512"})
+    assert (code, f"{SASL}.scram-sha-512.sasl.jaas.config: it is missing" in message) == (42, True)
+    with WireClient(address) as wire:
+        assert handshake(wire, "PLAIN") == (0, ["PLAIN"])
+        authenticated = wire.call(SaslAuthenticateRequest(auth_bytes=b"\0alice\0old"), 2)
+        assert authenticated.error_code == 0
+        both = {
+            f"{SASL}.sasl.enabled.mechanisms": "SCRAM-SHA-512,PLAIN",
+            f"{SASL}.scram-sha-512.sasl.jaas.config": SCRAM_JAAS,
+        }
+        assert server.alter(both) == (0, "")
+        with WireClient(address) as scram:
+            assert handshake(scram, "SCRAM-SHA-512") == (0, ["SCRAM-SHA-512", "PLAIN"])
+            began = scram.call(SaslAuthenticateRequest(auth_bytes=b"n,,n=alice,r=nonce"), 2)
+            assert began.error_code == 0
+            assert server.alter({f"{SASL}.sasl.enabled.mechanisms": "PLAIN"}) == (0, "")
+            # An exchange that has begun ends as it would have.
+            ended = scram.call(SaslAuthenticateRequest(auth_bytes=b"c=biws,r=x,p=YQ=="), 2)
+            assert ended.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        with WireClient(address) as scram:
+            assert handshake(scram, "SCRAM-SHA-512")[0] == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        assert server.alter(both) == (0, "")
+        assert server.alter({f"{SASL}.sasl.enabled.mechanisms": "SCRAM-SHA-512"}) == (0, "")
+        with WireClient(address) as plain:
+            assert handshake(plain, "PLAIN")[0] == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        assert wire.call(ApiVersionsRequest(), 0).error_code == 0  # it stays authenticated
+    server.running.restart()
+    with WireClient("{}:{}".format(*server.running.server.addresses[1])) as wire:
+        assert handshake(wire, "SCRAM-SHA-512") == (0, ["SCRAM-SHA-512"])
+
+
+def test_a_mechanism_whose_settings_are_equal_stays_the_same(with_plain: Reloading) -> None:
+    server = with_plain
+
+    def mechanisms() -> Mapping[str, Any]:
+        security: Any = server.running.network.listeners[1].security
+        return dict(security.mechanisms)
+
+    plain = mechanisms()["PLAIN"]
+    assert server.alter({"log.retention.ms": "1000", "ssl.allow.dn.changes": None})[0] == 0
+    oauth = {
+        f"{SASL}.sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
+        f"{SASL}.oauthbearer.sasl.jaas.config": OAUTH_JAAS,
+    }
+    code, message = server.alter(oauth)
+    assert (code, "every client can be any user" in message) == (ErrorCode.INVALID_REQUEST, True)
+    assert server.alter(oauth | {f"{SASL}.moldau.allow.unsecured.tokens": "true"}) == (0, "")
+    first = mechanisms()
+    assert first["PLAIN"] is not plain  # the setting is that of all mechanisms
+    scope = f'{OAUTH_JAAS[:-1]} unsecuredValidatorRequiredScope="kafka";'
+    assert server.alter({f"{SASL}.oauthbearer.sasl.jaas.config": scope}) == (0, "")
+    second = mechanisms()
+    assert second["PLAIN"] is first["PLAIN"]
+    assert second["OAUTHBEARER"] is not first["OAUTHBEARER"]
+    assert server.alter({f"{SASL}.plain.connections.max.reauth.ms": "60000"}) == (0, "")
+    third = mechanisms()
+    assert third["OAUTHBEARER"] is second["OAUTHBEARER"]
+    assert third["PLAIN"].max_session_ms == 60_000
