@@ -162,7 +162,7 @@ function startSearch(stream) {
   stop.addEventListener("click", () => end(`${so()}. Stopped.`));
 }
 
-const MAX_LIVE_ROWS = 500;
+const MAX_LIVE_ROWS = 200;
 
 function startLive(stream) {
   const [status, pause, table] = [$("[data-status]", stream), $("[data-pause]", stream), $("table", stream)];
@@ -192,7 +192,7 @@ function startLive(stream) {
       shown += data.shown;
       omitted += data.omitted;
       const arrived = fragment(data.html);
-      for (const body of arrived.querySelectorAll("tbody")) body.classList.add("new");
+      if (!data.omitted) for (const body of arrived.querySelectorAll("tbody")) body.classList.add("new");
       $("thead", table).after(arrived);
       const bodies = table.tBodies;
       while (bodies.length > MAX_LIVE_ROWS) bodies[bodies.length - 1].remove();
