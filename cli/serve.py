@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import click
 
     from ..config.broker_config import BrokerConfig, StaticValue
+    from .serve_console import ServedConsole
 
 DEFAULT_PORT: Final = 9092
 _LOCAL_ORIGIN: Final = "default on loopback"
@@ -73,6 +74,11 @@ OPTIONS: Final = (
         "--metrics",
         "HOST:PORT",
         "Serve metrics for Prometheus over HTTP (sets moldau.metrics.listener), with /healthz and /readyz.",
+    ),
+    Option(
+        "--console",
+        "HOST:PORT",
+        "Start the web console of this server, too, as a separate process (needs pip install 'moldau[console]').",
     ),
     Option("--print-config", "", "Print all effective settings and their sources, then exit."),
     Option("--exit-with-stdin", "", "Stop when standard input is closed.", hidden=True),
@@ -192,6 +198,11 @@ def _run(options: Options) -> int:
     ephemeral = "--ephemeral" in options
     if not ephemeral and member_of is None:
         _print(f"data directory: {', '.join(config.log_dirs)}")
+    try:
+        console = _console(options, config)
+    except ConfigError as error:
+        _print(str(error))
+        return 1
     from ..server.asyncio_without_tls import import_asyncio
 
     import_asyncio()  # before all that imports it
@@ -208,10 +219,23 @@ def _run(options: Options) -> int:
             allow_non_empty="--allow-non-empty" in options,
             member_of=member_of,
             durable="--unsynced" not in options,
+            on_ready=None if console is None else console.start,
         )
     except StartError as error:
         _print(str(error))
         return 1
+    finally:
+        if console is not None:
+            console.close()
+
+
+def _console(options: Options, config: "BrokerConfig") -> "ServedConsole | None":
+    """The console of ``--console``, not started yet. Raises ConfigError."""
+    if "--console" not in options:
+        return None
+    from .serve_console import ServedConsole  # other servers do not need it
+
+    return ServedConsole(options["--console"][0], config, options)
 
 
 def _with_security(options: Options, config: "BrokerConfig") -> "BrokerConfig":
@@ -254,6 +278,8 @@ def load_config(options: Options, environment: Mapping[str, str]) -> "BrokerConf
 
     if "--ephemeral" in options and "--data-dir" in options:
         raise ConfigError("--ephemeral and --data-dir are mutually exclusive; remove one")
+    if "--console" in options and options.get("--brokers", ["1"]) != ["1"]:
+        raise ConfigError("--console and --brokers are mutually exclusive; start `moldau console` beside the cluster")
     for other in ("--ephemeral", "--print-config"):
         if "--secure" in options and other in options:
             raise ConfigError(f"--secure and {other} are mutually exclusive; remove one")

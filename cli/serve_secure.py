@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ADMIN: Final = "admin"
 BROKERS: Final = "moldau-brokers"
 _MECHANISM: Final = "SCRAM-SHA-512"
-_PROPERTIES: Final = "admin.properties"
+PROPERTIES: Final = "admin.properties"
 _BROKERS_PROPERTIES: Final = "brokers.properties"
 _ORIGIN: Final = "--secure"
 _EXCLUDED: Final = (
@@ -52,7 +52,7 @@ def folder_of(config: BrokerConfig) -> Path:
 def check_not_opened(config: BrokerConfig) -> None:
     """A directory that was created with ``--secure`` is not served without security. Raises ConfigError."""
     folder = folder_of(config)
-    if not config.str("authorizer.class.name") and (folder / _PROPERTIES).exists():
+    if not config.str("authorizer.class.name") and (folder / PROPERTIES).exists():
         raise ConfigError(
             f"{config.log_dirs[0]} was created with --secure ({folder}), and would be open to everyone without it. "
             "Add --secure, or set authorizer.class.name"
@@ -122,7 +122,7 @@ def _between_brokers(config: BrokerConfig, password: str) -> dict[str, str]:
 
 
 def _create(config: BrokerConfig, folder: Path, say: Callable[[str], object], *, allow_non_empty: bool) -> None:
-    properties = folder / _PROPERTIES
+    properties = folder / PROPERTIES
     is_formatted = (Path(config.log_dirs[0]) / META_PROPERTIES).exists()
     if is_formatted and not properties.exists():
         raise ConfigError(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 import sys
-from typing import Final
+import threading
+from typing import Any, Final
 
 import click
 
@@ -26,8 +28,9 @@ READY_PREFIX: Final = "moldau console is ready: "
     help="Address of the console; port 0 selects a free port. Elsewhere than on loopback, a token protects it.",
 )
 @click.option("--read-only", is_flag=True, help="Refuse everything that changes the cluster.")
+@click.option("--exit-with-stdin", is_flag=True, hidden=True, help="Stop when standard input is closed.")
 @bootstrap_option
-def command(listen: str, read_only: bool, bootstrap_server: str) -> None:
+def command(listen: str, read_only: bool, exit_with_stdin: bool, bootstrap_server: str) -> None:
     """Serve a web console for a cluster: topics, records, groups.
 
     The console is a separate process and an ordinary client, so it works with Moldau and with Apache Kafka. It needs
@@ -62,7 +65,17 @@ def command(listen: str, read_only: bool, bootstrap_server: str) -> None:
         print("moldau: the console is not on loopback: who has this link controls the cluster", file=sys.stderr)
     config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, lifespan="on")
     config.timeout_graceful_shutdown = 1  # live pages never end by themselves
-    uvicorn.Server(config).run(sockets=[listening])
+    server = uvicorn.Server(config)
+    if exit_with_stdin:
+        threading.Thread(target=_exit_with_stdin, args=(server,), name="stdin", daemon=True).start()
+    server.run(sockets=[listening])
+
+
+def _exit_with_stdin(server: Any) -> None:
+    """Stop the server when the parent process, which holds the other end of standard input, has ended."""
+    while os.read(0, 4096):
+        pass
+    server.should_exit = True
 
 
 def _parse_listen(text: str) -> tuple[str, int]:

@@ -18,7 +18,7 @@ from .concurrency.signals import EndSignals, end_by
 from .nodes.server import Server, StartError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from ..config.broker_config import BrokerConfig
     from .concurrency.clock import Clock
@@ -42,6 +42,7 @@ def run(
     allow_non_empty: bool = False,
     member_of: Collection[int] | None = None,
     durable: bool = True,
+    on_ready: Callable[[str], object] | None = None,
 ) -> int:
     """Serve until a signal (or, with ``exit_with_stdin``, the end of standard input) stops the server.
 
@@ -54,6 +55,7 @@ def run(
     ``member_of``: the ids of all brokers that a `supervisor` runs, of which this is one. The end of standard input
     stops it.
     ``durable``: false for a broker in the temporary directory of a supervisor; it syncs nothing.
+    ``on_ready``: called with the address for clients when the server has printed that it is ready.
 
     Raises:
         StartError: see `Server.start`.
@@ -96,6 +98,7 @@ def run(
                     control_address=control,
                     allow_non_empty=allow_non_empty,
                     member_of=member_of,
+                    on_ready=on_ready,
                 )
             )
     return signals.exit_status
@@ -111,6 +114,7 @@ async def _serve(
     control_address: str | None,
     allow_non_empty: bool,
     member_of: Collection[int] | None,
+    on_ready: Callable[[str], object] | None,
 ) -> None:
     loop = asyncio.get_running_loop()
     stdin_ended = asyncio.Event()
@@ -165,6 +169,8 @@ async def _serve(
         logger.info("Listening on %s", ", ".join(f"{host}:{port}" for host, port in server.addresses))
     if signals.received is None:
         print(f"moldau is ready: {server.bootstrap_servers}", flush=True)
+        if on_ready is not None:
+            on_ready(server.bootstrap_servers)
     ends: list[asyncio.Future[Any]] = [loop.create_task(signals.wait()), loop.create_task(stdin_ended.wait())]
     lost = server.membership_lost
     await asyncio.wait([*ends, lost] if lost is not None else ends, return_when=asyncio.FIRST_COMPLETED)

@@ -19,7 +19,7 @@ EVERYTHING = [
     "--listen", "127.0.0.1:0", "--listen=INSIDE://h:1", "--data-dir", "/d", "--durable", "--config", "f",
     "--set", "a=b", "--set=c=d", "--allow-non-empty", "--ephemeral", "--print-config", "--exit-with-stdin",
     "--control", "127.0.0.1:1", "--brokers", "3", "--member-of", "1,2", "--unsynced",
-    "--fork-host", "--secure", "--metrics", "127.0.0.1:2",
+    "--fork-host", "--secure", "--metrics", "127.0.0.1:2", "--console", "127.0.0.1:3",
 ]  # fmt: skip
 
 
@@ -41,6 +41,7 @@ def test_options_are_parsed() -> None:
         "--fork-host": [],
         "--secure": [],
         "--metrics": ["127.0.0.1:2"],
+        "--console": ["127.0.0.1:3"],
     }
     assert serve.parse([]) == {}
 
