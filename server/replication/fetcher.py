@@ -6,6 +6,9 @@ records acknowledges the earlier ones. With `flush.messages`, it waits until the
 
 Partitions that a response lets diverge are truncated before the next request (`truncation`).
 
+A partition that is followed while a request waits at the leader does not wait for the end of that request: another
+one follows, so that the leader completes it early.
+
 If there is no response, the next request follows immediately. The link pauses between its attempts to connect.
 """
 
@@ -16,6 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ...protocol.errors import ErrorCode, KafkaError, error_name, known_error
+from ...protocol.messages.api_versions import ApiVersionsRequest
 from ...protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from ...protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ...replication.fetch_requests import Key, RequestSession, SessionRequest
@@ -42,6 +46,9 @@ _THROTTLED_MS: Final = 50
 _LOGGED_FAILURES: Final = 5
 """This many failures of a partition in a row are logged once. A change of the leader causes some."""
 
+_HURRY_VERSION: Final = 0
+"""Of ApiVersions: all brokers have it."""
+
 _LATEST: Final = -1
 _EARLIEST: Final = -2
 
@@ -52,6 +59,10 @@ _LIST_OFFSETS_VERSION: Final = 9
 _FETCH_VERSIONS: Final = ((27, 18), (21, 17), (19, 16), (10, 15), (9, 14))
 _LOWEST_FETCH_VERSION: Final = 13
 _REPLICA_STATE_SINCE: Final = 15
+
+
+def _ignore(_response: object, _error: Exception | None) -> None:
+    """If the connection is lost, the fetch before this request fails as well."""
 
 
 def fetch_version(metadata_version: int) -> int:
@@ -137,6 +148,7 @@ class Fetcher:
         self._session = RequestSession()
         self._in_flight: Outgoing | None = None
         self._is_busy = False  # a request is in flight or its response is being applied
+        self._is_hurried = False  # another request follows the one in flight
         self._timer: Timer | None = None
         self._problem: str | None = None
         self._closed = False
@@ -171,9 +183,13 @@ class Fetcher:
 
     def wake(self) -> None:
         """Something has changed: send a request if none is in flight."""
-        if not self._is_busy and not self._closed:
+        if self._closed:
+            return
+        if not self._is_busy:
             self._is_busy = True
             self._local.run_soon(self._send)
+        elif self._in_flight is not None and not self._is_hurried:
+            self._hurry()
 
     def close(self) -> None:
         """Send nothing more, and ignore the response to the request in flight."""
@@ -194,7 +210,8 @@ class Fetcher:
             return
         now_ms = self._local.timers.now_ms()
         session = self._session
-        resume_ms: int | None = None
+        paused_ms: int | None = None
+        throttled_ms: int | None = None
         if self._local.throttling.limits_fetches:  # every partition may have to wait now
             self._changed.update(dict.fromkeys(self._following))
         for key in list(self._changed):
@@ -209,7 +226,6 @@ class Fetcher:
                     return
                 if self._local.throttling.delays(partition, is_caught_up=following.is_caught_up):
                     throttled_ms = now_ms + _THROTTLED_MS
-                    resume_ms = throttled_ms if resume_ms is None else min(resume_ms, throttled_ms)
                     session.drop(key)
                     continue
                 session.want(key, following.position)
@@ -217,17 +233,29 @@ class Fetcher:
             else:
                 session.drop(key)
                 if following.resume_ms is not None:
-                    resume_ms = following.resume_ms if resume_ms is None else min(resume_ms, following.resume_ms)
+                    paused_ms = following.resume_ms if paused_ms is None else min(paused_ms, following.resume_ms)
         link = self._link() if session.wanted else None
         if link is None:
+            resume = [each for each in (paused_ms, throttled_ms) if each is not None]
             if session.wanted:
-                resume_ms = now_ms + self._settings.max_pause_ms
-            if resume_ms is not None:
-                self._timer = self._local.timers.call_after(max(1, resume_ms - now_ms), self._timer_fired)
+                resume = [now_ms + self._settings.max_pause_ms]
+            if resume:
+                self._timer = self._local.timers.call_after(max(1, min(resume) - now_ms), self._timer_fired)
             return
         self._is_busy = True
         request, version = self._request(session.request())
         self._in_flight = link.send(request, version, self._answered, timeout_ms=self._settings.timeout_ms)
+        if paused_ms is not None:  # that may be before the response
+            self._timer = self._local.timers.call_after(max(1, paused_ms - now_ms), self._timer_fired)
+
+    def _hurry(self) -> None:
+        """The request in flight lacks a partition, and may wait for records for `replica.fetch.wait.max.ms`. A leader
+        that is Moldau completes it when another request arrives on the connection. Apache Kafka's completes both
+        later."""
+        link = self._link()
+        if link is not None:
+            self._is_hurried = True
+            link.send(ApiVersionsRequest(), _HURRY_VERSION, _ignore, timeout_ms=self._settings.timeout_ms)
 
     def _send_when_durable(self, partition: Partition) -> None:
         self._is_busy = True
@@ -286,6 +314,7 @@ class Fetcher:
 
     def _answered(self, response: FetchResponse | None, error: Exception | None) -> None:
         self._in_flight = None
+        self._is_hurried = False
         if self._closed:
             return
         if response is None:

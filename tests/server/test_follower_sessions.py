@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.api_versions import ApiVersionsRequest
 from moldau.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -149,6 +150,18 @@ def test_records_and_high_watermarks_are_served_once(server: RunningServer, topi
         append(server, 1, b"second")
         append(server, 2, b"other")
         assert {index: values(data) for index, data in follower.fetch().items()} == {1: [b"second"], 2: [b"other"]}
+
+
+def test_another_request_ends_the_wait(server: RunningServer, topic_id: bytes) -> None:
+    """The follower has a new partition to fetch."""
+    with server.wire() as wire:
+        follower = Follower(server, topic_id, wire, PARTITIONS)
+        follower.begin()
+        follower.send(max_wait_ms=LONG_MS)
+        follower.await_waiting()
+        wire.send(ApiVersionsRequest(), 0)
+        assert follower.receive() == {}
+        assert wire.receive().error_code == ErrorCode.NONE
 
 
 def test_records_behind_the_limit_follow(server: RunningServer, topic_id: bytes) -> None:

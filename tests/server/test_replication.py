@@ -21,6 +21,7 @@ from moldau.protocol.messages.alter_partition import (
     ResponsePartitionData,
     ResponseTopicData,
 )
+from moldau.protocol.messages.api_versions import ApiVersionsRequest
 from moldau.protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
@@ -45,7 +46,7 @@ from moldau.server.replication.truncation import Truncations
 
 from ..replication.partitions import NOW, TOPIC_ID, append, follow, lead, new_partition, plain_batch
 from ..replication.test_following import from_leader
-from .test_links import PEER, ScriptedPeer, SteppedLinks
+from .test_links import PEER, ScriptedPeer, SteppedLinks, versions_of
 
 SETTINGS = FetcherSettings(
     max_wait_ms=500, min_bytes=1, max_bytes=10_000, partition_max_bytes=5000, max_pause_ms=1000, timeout_ms=30_000
@@ -111,6 +112,8 @@ class Followers(SteppedLinks):
         self.peers: list[ScriptedPeer] = []
         self.network.listen(PEER, lambda end: self.peers.append(ScriptedPeer(end)))
         self.link = self.links.open(PEER, "broker-1-fetcher-0", LinkSettings())
+        self.hurried: list[Any] = []
+        """The headers of requests behind a fetch, which complete it early."""
         self.is_registered = True
         self.slices = Slices(self._callbacks.append)
         self.throttling = Throttling(1, lambda: self, self.timers.now_ms)  # type: ignore[arg-type, return-value]
@@ -146,9 +149,15 @@ class Followers(SteppedLinks):
         self.run()
 
     def request(self) -> tuple[Any, Any]:
-        """The only request that has arrived."""
-        [found] = self.peers[-1].requests()
+        """The only fetch, or request for offsets, that has arrived."""
+        [found] = [each for each in self.requests() if not isinstance(each[1], ApiVersionsRequest)]
         return found
+
+    def requests(self) -> list[tuple[Any, Any]]:
+        """The requests that have arrived."""
+        arrived = self.peers[-1].requests()
+        self.hurried += [header for header, request in arrived if isinstance(request, ApiVersionsRequest)]
+        return arrived
 
     def respond(
         self, header: Any, *partitions: PartitionData, error: ErrorCode = ErrorCode.NONE, session: int = 7
@@ -156,6 +165,8 @@ class Followers(SteppedLinks):
         topics = [FetchableTopicResponse(topic_id=TOPIC_ID, partitions=list(partitions))] if partitions else []
         response = FetchResponse(error_code=error, session_id=session, responses=topics)
         self.peers[-1].respond(header, response)
+        while self.hurried:
+            self.peers[-1].respond(self.hurried.pop(), versions_of())
         self.run()
 
 
@@ -251,6 +262,43 @@ def test_a_forgotten_partition_leaves_the_session(followers: Followers) -> None:
     assert partition.log.log_end_offset == 0
     _, request = followers.request()
     assert [(each.topic_id, each.partitions) for each in request.forgotten_topics_data] == [(TOPIC_ID, [0])]
+
+
+def names(followers: Followers) -> list[str]:
+    """The requests that have arrived."""
+    return [type(request).__name__ for _, request in followers.requests()]
+
+
+def test_a_new_partition_ends_the_wait_of_the_request_in_flight(followers: Followers) -> None:
+    """The leader completes a fetch early when another request arrives."""
+    followers.follow(new_partition())
+    followers.connect()
+    header, _ = followers.request()
+    for index in (1, 2):
+        other = new_partition()
+        other.index = index
+        followers.follow(other)
+    assert names(followers) == ["ApiVersionsRequest"]
+    followers.respond(header)
+    _, request = followers.request()
+    assert [each.partition for topic in request.topics for each in topic.partitions] == [1, 2]
+
+
+def test_the_end_of_a_pause_ends_the_wait_of_the_request_in_flight(followers: Followers) -> None:
+    other = new_partition()
+    other.index = 1
+    followers.follow(new_partition())
+    followers.follow(other)
+    followers.connect()
+    header, _ = followers.request()
+    failed = PartitionData(partition_index=0, error_code=ErrorCode.UNKNOWN_LEADER_EPOCH, high_watermark=-1, records=b"")
+    followers.respond(header, failed)
+    header, _ = followers.request()
+    followers.advance(60)
+    assert names(followers) == ["ApiVersionsRequest"]
+    followers.respond(header)
+    _, request = followers.request()
+    assert [each.partition for topic in request.topics for each in topic.partitions] == [0]
 
 
 def test_a_lost_connection_is_followed_by_a_full_request(followers: Followers) -> None:
