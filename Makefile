@@ -118,6 +118,7 @@ test-kills: $(VENV)/.installed-test ## 200 rounds of `kill -9` while clients wri
 	@$(BIN)/python -m moldau.compat_tests.kill_rounds --rounds 200
 	@$(BIN)/python -m moldau.compat_tests.cluster_kills brokers
 	@$(BIN)/python -m moldau.compat_tests.cluster_kills replicas
+	@$(BIN)/python -m moldau.compat_tests.cluster_kills faults
 	@$(BIN)/python -m moldau.compat_tests.cluster_kills controllers
 
 .PHONY: test-conformance

@@ -3,10 +3,12 @@
     python -m moldau.compat_tests.cluster_kills controllers --seconds 600
     python -m moldau.compat_tests.cluster_kills brokers --seconds 600
     python -m moldau.compat_tests.cluster_kills replicas --seconds 600
+    python -m moldau.compat_tests.cluster_kills faults --seconds 600
 
 ``controllers``: a broker of Moldau under three controllers of Apache Kafka, the active one of which is killed every 5 s
 and started again. ``brokers``: ``moldau serve --brokers 3``, one broker of which is killed every 10 s. ``replicas``:
-the same, but the clients' topics have three replicas, two of which must be in sync.
+the same, but the clients' topics have three replicas, two of which must be in sync. ``faults``: the same, and brokers
+are also paused beyond their session, paused and then killed, and cut off from each other (`cluster_faults`).
 
 The clients (`cluster_load`) are idempotent producers, each with its own partition, a transactional producer over
 several partitions, two groups of two consumers with either protocol, and one that creates topics and gets producer ids.
@@ -34,6 +36,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from moldau.compat_tests.cluster_faults import KINDS, Faults, cluster_for_faults
 from moldau.compat_tests.cluster_load import PAUSE_S, Load, Pause, TimedWriter
 from moldau.compat_tests.kill_rounds import DEADLINE_S, WrongError, problems_of_verify
 from moldau.protocol.messages.metadata import MetadataRequest
@@ -242,6 +245,34 @@ def kill_replicas(seconds: float, interval_s: float, report: Report = lambda _li
     return _kill_each_broker(seconds, interval_s, report, replicas=BROKERS)
 
 
+def fault_replicas(seconds: float, interval_s: float, report: Report = lambda _line: None) -> Outcome:
+    """Cause each kind of fault once, and further ones with pauses of `interval_s` until the time is over."""
+    with cluster_for_faults() as cluster:
+        address = cluster.bootstrap_servers
+        topics = {f"on-{broker}": [broker] for broker in range(1, BROKERS + 1)}
+        _create_topics(address, {**topics, "transactions": [1, 2, 3]}, BROKERS)
+        load = Load(address, list(topics), BROKERS)
+        load.start()
+        load.wait_for_progress()
+        faults = Faults(cluster, load)
+        began = time.monotonic()
+        while faults.counts.total() < len(KINDS) or time.monotonic() - began < seconds:
+            faults.cause_next()
+            _wait_for_replicas(address.split(","), load)
+            report(f"{time.monotonic() - began:.0f} s: {dict(faults.counts)}; {'; '.join(load.table())}")
+            _wait(load, time.monotonic() + interval_s)
+        took = time.monotonic() - began
+        load.wait_for_progress()
+        load.stop_and_check()
+        lines = [f"{faults.counts.total()} faults in {took:.0f} s: {dict(faults.counts)}", *load.table()]
+        cluster.start_all()
+        brokers = [cluster.broker(broker_id) for broker_id in cluster.broker_ids]
+        for broker in reversed(brokers):
+            broker.stop()
+        logs = "".join(broker.log() for broker in brokers)
+        return Outcome(faults.counts.total(), lines, _problems(logs, [broker.data_dir for broker in brokers]))
+
+
 def _kill_each_broker(seconds: float, interval_s: float, report: Report, *, replicas: int) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="cluster-kills-") as name:
         folder = Path(name)
@@ -290,6 +321,7 @@ _MODES = {
     "controllers": (kill_controllers, 5.0),
     "brokers": (kill_brokers, 10.0),
     "replicas": (kill_replicas, 10.0),
+    "faults": (fault_replicas, 2.0),
 }
 
 
@@ -300,7 +332,9 @@ def main(arguments: Iterable[str] | None = None) -> int:
     )
     parser.add_argument("killed", choices=_MODES)
     parser.add_argument("--seconds", type=float, default=600)
-    parser.add_argument("--interval", type=float, help="seconds between kills (controllers: 5, otherwise 10)")
+    parser.add_argument(
+        "--interval", type=float, help="seconds between kills (controllers: 5, faults: 2, otherwise 10)"
+    )
     options = parser.parse_args(None if arguments is None else list(arguments))
     run, interval_s = _MODES[options.killed]
     try:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from moldau.compat_tests.cluster_kills import Outcome, kill_brokers, kill_controllers, kill_replicas
+from moldau.compat_tests.cluster_kills import Outcome, fault_replicas, kill_brokers, kill_controllers, kill_replicas
 from moldau.compat_tests.cluster_load import Group, TopicCreator, is_retriable
 from moldau.compat_tests.kill_rounds import WrongError
 from moldau.testing.requirements import require_kafka_jars
@@ -29,6 +29,7 @@ def own_servers(request: pytest.FixtureRequest) -> None:
         pytest.param(kill_brokers, 0, marks=pytest.mark.full),
         pytest.param(kill_controllers, 0, marks=pytest.mark.full),
         pytest.param(kill_replicas, 0, marks=pytest.mark.full),
+        pytest.param(fault_replicas, 0, marks=pytest.mark.extended),
         *(
             pytest.param(kill, 120, marks=pytest.mark.extended)
             for kill in (kill_brokers, kill_replicas, kill_controllers)
