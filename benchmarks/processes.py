@@ -36,6 +36,20 @@ def children(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+def name(pid: int) -> str:
+    """The name of the process, as ``ps -o comm`` shows it."""
+    return Path(f"/proc/{pid}/comm").read_text().strip()
+
+
+def has_ended(pid: int) -> bool:
+    """Whether the process has ended, even if its parent does not know that yet."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return True
+    return status.rpartition(") ")[2].startswith("Z")
+
+
 def resident_bytes(pid: int) -> int:
     """The resident memory of a process."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 Numbers = Mapping[str, float]
 
@@ -68,6 +68,20 @@ class Server(Protocol):
 
     def resident_bytes(self) -> int:
         """The resident memory of the process."""
+
+
+@runtime_checkable
+class Brokers(Server, Protocol):
+    """Several processes that are one server. The first broker also is the controller."""
+
+    def kill_broker(self, number: int) -> None:
+        """``kill -9`` of one broker, which stays dead until `start_broker`."""
+
+    def stop_broker(self, number: int) -> None:
+        """Stop one broker cleanly, and return when it has ended. It is not started before `start_broker`."""
+
+    def start_broker(self, number: int) -> None:
+        """Start the broker that was killed or stopped, without waiting for it."""
 
 
 class Bench(Protocol):

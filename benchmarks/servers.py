@@ -19,6 +19,7 @@ from typing import Protocol
 
 from ..testing.apache_cluster import ApacheCluster
 from ..testing.apache_kafka import ApacheKafka, free_ports, guard
+from ..testing.waiting import wait_until
 from . import processes
 from .ceiling import CeilingServer
 from .row import Server, Subject
@@ -204,6 +205,22 @@ class MoldauBrokers(MoldauServer):
     def resident_bytes(self) -> int:
         return sum(processes.resident_bytes(pid) for pid in (self.pid, *processes.children(self.pid)))
 
+    def kill_broker(self, number: int) -> None:
+        self._end_broker(number, signal.SIGKILL)
+
+    def stop_broker(self, number: int) -> None:
+        self._end_broker(number, signal.SIGTERM)
+
+    def start_broker(self, number: int) -> None:
+        processes.resume(self.pid)
+
+    def _end_broker(self, number: int, with_signal: signal.Signals) -> None:
+        """The process that would start the broker again is stopped."""
+        (pid,) = [pid for pid in processes.children(self.pid) if processes.name(pid) == f"moldau-{number}"]
+        processes.pause(self.pid)
+        os.kill(pid, with_signal)
+        wait_until(lambda: processes.has_ended(pid), f"broker {number} has ended", seconds=_STOP_SECONDS, pause=0.001)
+
     def _options(self) -> list[str]:
         return [*super()._options(), "--brokers", str(self._brokers)]
 
@@ -325,6 +342,15 @@ class ApacheBrokers:
 
     def close(self) -> None:
         self.stop()
+
+    def kill_broker(self, number: int) -> None:
+        self._cluster.broker(number).kill()
+
+    def stop_broker(self, number: int) -> None:
+        self._cluster.broker(number).stop()
+
+    def start_broker(self, number: int) -> None:
+        self._cluster.broker(number).launch()
 
     def cpu_seconds(self) -> float:
         return sum(processes.cpu_seconds(self._cluster.broker(number).pid) for number in self._ids)
