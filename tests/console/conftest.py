@@ -15,15 +15,7 @@ from uuid import uuid4
 
 import pytest
 
-pytest.importorskip("starlette", reason="needs moldau[console]")
-pytest.importorskip("uvicorn", reason="needs moldau[console]")
-pytest.importorskip("jinja2", reason="needs moldau[console]")
-
-import uvicorn
-
 from moldau.cli.main import main
-from moldau.console.app import create_app
-from moldau.console.brokers import Brokers
 from moldau.protocol.messages.produce import ProduceRequest
 from moldau.protocol.records import Record, build_batch
 from moldau.testing.builders import produce_request
@@ -51,6 +43,14 @@ class Console:
     """A console that runs in a thread."""
 
     def __init__(self, bootstrap_servers: str, **options: Any) -> None:
+        """Skips the test if the packages of the console are not installed."""
+        for package in ("cbor2", "jinja2", "msgpack", "starlette", "uvicorn"):
+            pytest.importorskip(package, reason="needs pip install 'moldau[console]'")
+        import uvicorn
+
+        from moldau.console.app import create_app
+        from moldau.console.brokers import Brokers
+
         listening = socket.create_server(("127.0.0.1", 0))
         self.port: int = listening.getsockname()[1]
         self.address = f"http://127.0.0.1:{self.port}"

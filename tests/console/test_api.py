@@ -21,8 +21,8 @@ from .conftest import Answer, Console
 from .test_messages import NewTopic, Send, numbered
 from .test_streams import found, stream
 
-cbor2 = pytest.importorskip("cbor2")
-msgpack = pytest.importorskip("msgpack")
+cbor2 = pytest.importorskip("cbor2", reason="needs pip install 'moldau[console]'")
+msgpack = pytest.importorskip("msgpack", reason="needs pip install 'moldau[console]'")
 
 
 def lines(answer: Answer) -> list[Any]:

@@ -16,6 +16,8 @@ import pytest
 
 from moldau.cli.main import main
 
+pytest.importorskip("uvicorn", reason="needs pip install 'moldau[console]'")
+
 MOLDAU = [sys.executable, "-m", "moldau"]
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
 CONSOLE_READY = "moldau console is ready: "

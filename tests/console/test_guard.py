@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from moldau.console.guard import is_this_machine
-
 from .conftest import Console
+
+pytest.importorskip("starlette", reason="needs pip install 'moldau[console]'")
+
+from moldau.console.guard import is_this_machine
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:8080", "localhost:80", "[::1]:8080", "127.8.8.8"])
