@@ -31,6 +31,7 @@ class ServedConsole:
             raise ConfigError(f"--console needs {', '.join(missing)}; install with: pip install 'moldau[console]'")
         self._listen = listen
         self._properties = _client_properties(config, options)
+        self._control = options.get("--control", [None])[0]
         self._child: subprocess.Popen[bytes] | None = None
 
     def start(self, bootstrap_servers: str) -> None:
@@ -38,6 +39,8 @@ class ServedConsole:
         command += ["-b", bootstrap_servers]
         if self._properties is not None:
             command += ["--command-config", str(self._properties)]
+        if self._control is not None:
+            command += ["--control", self._control]
         self._child = subprocess.Popen(command, stdin=subprocess.PIPE)
 
     def close(self) -> None:

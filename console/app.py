@@ -19,7 +19,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from ..cli.failure import Failure
-from . import api, groups, messages, overview, send, streams, topic_settings, topics, transactions
+from . import api, faults, groups, messages, overview, send, streams, topic_settings, topics, transactions
 from .brokers import Brokers
 from .guard import Guard
 from .lag_history import INTERVAL_S, LagHistory
@@ -30,7 +30,9 @@ logger = logging.getLogger(__name__)
 _STATIC: Final = Path(__file__).parent / "static"
 
 
-def create_app(brokers: Brokers, *, read_only: bool = False, token: str | None = None) -> ASGIApp:
+def create_app(
+    brokers: Brokers, *, read_only: bool = False, token: str | None = None, control: faults.Control | None = None
+) -> ASGIApp:
     """The application. It closes ``brokers`` when it ends."""
 
     history = LagHistory()
@@ -52,6 +54,7 @@ def create_app(brokers: Brokers, *, read_only: bool = False, token: str | None =
         *groups.ROUTES,
         *transactions.ROUTES,
         *api.ROUTES,
+        *faults.ROUTES,
         Mount("/static", StaticFiles(directory=_STATIC), name="static"),
     ]
     app = Starlette(
@@ -63,6 +66,7 @@ def create_app(brokers: Brokers, *, read_only: bool = False, token: str | None =
     app.state.read_only = read_only
     app.state.lag_history = history
     app.state.formats = {}
+    app.state.control = control
     # Around everything, so that the pages of internal errors have its headers, too.
     return Guard(app, token=token, read_only=read_only)
 

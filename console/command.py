@@ -28,9 +28,14 @@ READY_PREFIX: Final = "moldau console is ready: "
     help="Address of the console; port 0 selects a free port. Elsewhere than on loopback, a token protects it.",
 )
 @click.option("--read-only", is_flag=True, help="Refuse everything that changes the cluster.")
+@click.option(
+    "--control",
+    metavar="HOST:PORT",
+    help="The address of `moldau serve --control`: adds a screen that injects faults and moves the clock, for tests.",
+)
 @click.option("--exit-with-stdin", is_flag=True, hidden=True, help="Stop when standard input is closed.")
 @bootstrap_option
-def command(listen: str, read_only: bool, exit_with_stdin: bool, bootstrap_server: str) -> None:
+def command(listen: str, read_only: bool, control: str | None, exit_with_stdin: bool, bootstrap_server: str) -> None:
     """Serve a web console for a cluster: topics, records, groups.
 
     The console is a separate process and an ordinary client, so it works with Moldau and with Apache Kafka. It needs
@@ -50,15 +55,17 @@ def command(listen: str, read_only: bool, exit_with_stdin: bool, bootstrap_serve
         raise Failure(f"the console needs {missing.name}; install it with: pip install 'moldau[console]'") from None
     from .app import create_app
     from .brokers import Brokers
+    from .faults import Control
 
-    host, port = _parse_listen(listen)
+    host, port = _parse_address(listen, "--listen")
+    controlled = None if control is None else Control(*_parse_address(control, "--control"))
     brokers = Brokers(bootstrap_server, security_of_command())
     try:
         listening = socket.create_server((host, port), family=_family(host, port))
     except (OSError, OverflowError) as error:
         raise Failure(f"cannot listen on {listen}: {getattr(error, 'strerror', None) or error}") from None
     token = None if _is_loopback(listening) else secrets.token_urlsafe(24)
-    app = create_app(brokers, read_only=read_only, token=token)
+    app = create_app(brokers, read_only=read_only, token=token, control=controlled)
     address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}/"
     print(f"{READY_PREFIX}{address}{f'?token={token}' if token else ''}", flush=True)
     if token:
@@ -78,10 +85,10 @@ def _exit_with_stdin(server: Any) -> None:
     server.should_exit = True
 
 
-def _parse_listen(text: str) -> tuple[str, int]:
+def _parse_address(text: str, option: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not (port.isascii() and port.isdecimal()) or int(port) > 65535:
-        raise click.BadParameter(f"{text!r} is not HOST:PORT", param_hint="--listen")
+        raise click.BadParameter(f"{text!r} is not HOST:PORT", param_hint=option)
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 

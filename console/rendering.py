@@ -60,7 +60,8 @@ def html(request: Request, template: str, **values: Any) -> str:
         "path": request.url.path,
         "bootstrap_server": brokers_of(request).bootstrap_server,
         "read_only": request.app.state.read_only,
-        "nav": _NAVIGATION,
+        "nav": _NAVIGATION + (() if request.app.state.control is None else (("/faults", "Faults"),)),
+        "has_control": request.app.state.control is not None,
         "tabs": [tab for tab in _TABS if tab[0] not in _CHANGING or not request.app.state.read_only],
     }
     return _TEMPLATES.get_template(template).render({**common, **values})

@@ -92,7 +92,7 @@ document.addEventListener("change", (event) => {
 
 function reveal(select) {
   for (const field of $$("[data-for]", select.form)) {
-    const isUsed = field.dataset.for.split(" ").includes(select.value);
+    const isUsed = field.dataset.for.split(",").includes(select.value.replaceAll(" ", "-"));
     field.hidden = !isUsed;
     for (const input of $$("input, select", field)) input.disabled = !isUsed;
   }
