@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
+from anyio.to_thread import current_default_thread_limiter
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -27,6 +28,7 @@ from .rendering import now_ms, render, wants_json
 
 logger = logging.getLogger(__name__)
 
+_MAX_THREADS: Final = 200
 _STATIC: Final = Path(__file__).parent / "static"
 
 
@@ -39,6 +41,8 @@ def create_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        # Each live page has a thread that waits for the broker; they must not keep other pages waiting.
+        current_default_thread_limiter().total_tokens = _MAX_THREADS
         sampling = asyncio.create_task(_sample_lags(brokers, history))
         yield
         sampling.cancel()

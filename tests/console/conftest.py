@@ -19,8 +19,8 @@ from moldau.cli.main import main
 from moldau.protocol.messages.produce import ProduceRequest
 from moldau.protocol.records import Record, build_batch
 from moldau.testing.builders import produce_request
+from moldau.testing.routed_wire import RoutedWire
 from moldau.testing.topic_requests import wait_for_topic
-from moldau.testing.wire import WireClient
 
 
 @dataclass
@@ -134,7 +134,7 @@ def send(bootstrap_servers: str) -> Callable[..., int]:
 
     def append(topic: str, records: Sequence[Record], *, partition: int = 0, **options: Any) -> int:
         request: ProduceRequest = produce_request(topic, build_batch(records, **options), partition=partition, acks=-1)
-        with WireClient(bootstrap_servers) as wire:
+        with RoutedWire(bootstrap_servers) as wire:
             answer = wire.call(request, 9).responses[0].partition_responses[0]
         assert answer.error_code == 0, answer
         return int(answer.base_offset)
