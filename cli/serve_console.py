@@ -35,8 +35,9 @@ class ServedConsole:
         self._child: subprocess.Popen[bytes] | None = None
 
     def start(self, bootstrap_servers: str) -> None:
-        command = [sys.executable, "-m", "moldau", "console", "--exit-with-stdin", "--listen", self._listen]
-        command += ["-b", bootstrap_servers]
+        # -P: modules in the working directory of the user do not replace those of Python.
+        command = [sys.executable, "-P", "-m", "moldau", "console", "--exit-with-stdin"]
+        command += ["--listen", self._listen, "-b", bootstrap_servers]
         if self._properties is not None:
             command += ["--command-config", str(self._properties)]
         if self._control is not None:

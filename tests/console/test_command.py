@@ -25,7 +25,7 @@ DEADLINE_S = 60
 
 
 @contextmanager
-def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+def running(*arguments: str, folder: Path | None = None) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
         [*MOLDAU, *arguments],
         stdin=subprocess.PIPE,
@@ -33,6 +33,7 @@ def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
         stderr=subprocess.PIPE,
         text=True,
         env=ENVIRONMENT,
+        cwd=folder,
     ) as process:
         try:
             yield process
@@ -110,7 +111,8 @@ def test_an_address_in_use_is_explained(capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize("end", ["terminate", "kill"])
 def test_the_console_of_a_server_ends_with_it(tmp_path: Path, end: str) -> None:
     options = ("serve", "--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--console", "127.0.0.1:0")
-    with running(*options) as server:
+    (tmp_path / "starlette.py").write_text("raise ImportError('a file of the user')")
+    with running(*options, folder=tmp_path) as server:
         address = console_address(server)
         assert "which is reachable" in get(address, "/")[1]
         getattr(server, end)()
