@@ -203,6 +203,32 @@ class Network:
         Raises:
             OSError: the address is in use, or does not belong to this machine.
         """
+        sock = self.bound_socket(host, port, listen=not refuse_until_start)
+        return self.add(name, sock, security, is_listening=not refuse_until_start)
+
+    def add(self, name: str, sock: socket.socket, security: Security, *, is_listening: bool = True) -> Listener:
+        """A listener with a socket of `bound_socket`."""
+        listener = Listener(self, name, sock, security, is_listening=is_listening)
+        self.listeners.append(listener)
+        return listener
+
+    def remove(self, name: str, grace_ms: int) -> None:
+        """Close a listener, and its connections when their pending responses are sent, or after ``grace_ms``."""
+        for listener in [each for each in self.listeners if each.name == name]:
+            self.listeners.remove(listener)
+            listener.close()
+        connections = [each for each in self.connections if each.listener_name == name]
+        for connection in connections:
+            connection.close_after_responses()
+
+        def close() -> None:
+            for connection in connections:
+                connection.close(None)
+
+        self.timers.call_after(grace_ms, close)
+
+    def bound_socket(self, host: str, port: int, *, listen: bool = True) -> socket.socket:
+        """Bind an address, and listen on it. Another thread may call this. Raises OSError."""
         # For a `str`, getaddrinfo imports the codec of internationalized names (IDNA), which takes a millisecond.
         name_or_address = host.encode() if host.isascii() else host
         family, _, _, _, address = socket.getaddrinfo(
@@ -214,15 +240,13 @@ class Network:
             if self._receive_buffer_bytes > 0:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
             sock.bind(address)
-            if not refuse_until_start:
+            if listen:
                 sock.listen(self.backlog)
             sock.setblocking(False)
         except OSError:
             sock.close()
             raise
-        listener = Listener(self, name, sock, security, is_listening=not refuse_until_start)
-        self.listeners.append(listener)
-        return listener
+        return sock
 
     def connected(self, sock: socket.socket, listener: Listener) -> None:
         """Serve a new connection."""

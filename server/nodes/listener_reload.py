@@ -72,6 +72,10 @@ class ListenerReload:
         """Links with TLS to a listener of other nodes."""
         self._listeners.append(_TlsLink(listener, dialing, settings))
 
+    def remove(self, listener: str) -> None:
+        """A listener was removed."""
+        self._listeners = [each for each in self._listeners if each.listener != listener or isinstance(each, _TlsLink)]
+
     def concerns(self, names: Iterable[str]) -> bool:
         """Whether a change of settings with these names is to be checked."""
         return bool(self._listeners) and any(

@@ -147,16 +147,21 @@ class NodeServer:
         """The security of a listener of this node. Raises StartError."""
         if listener.security_protocol == "PLAINTEXT":
             return PLAINTEXT
-        from .listener_security import Users, security_of  # a server without security does not need it
+        from .listener_security import security_of  # a server without security does not need it
 
-        assert self._background is not None
-        if self._users is None:
-            self._users = Users(self.config, self._clock, self._rng.randbytes, self._background.executor)
-        reload = self._changing()
+        users, reload = self._known_users(), self._changing()
         try:
-            return security_of(self.config, listener, self._users, lambda: self.network.timers, reload)
+            return security_of(self.config, listener, users, lambda: self.network.timers, reload)
         except ConfigError as error:
             raise StartError(error.message) from None
+
+    def _known_users(self) -> Users:
+        from .listener_security import Users  # a server without security does not need it
+
+        if self._users is None:
+            assert self._background is not None
+            self._users = Users(self.config, self._clock, self._rng.randbytes, self._background.executor)
+        return self._users
 
     def _changing(self) -> ListenerReload:
         """The listeners and links whose settings can change."""

@@ -26,15 +26,16 @@ from ..storage.opening import Storage, StorageError, open_storage
 from .node_server import CLOSE_GRACE_SECONDS, NodeServer, StartError, advertised_address, limit_connections
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from ...metadata.image import MetadataDelta, MetadataImage
     from ..cluster.membership import Membership
     from ..metrics.server import MetricsServer
     from ..network.link_security import LinkSecurity
     from ..network.links import Links
-    from ..network.listeners import Network
+    from ..network.listeners import Network, Security
     from .controller_listener import ControllerListener
+    from .dynamic_listeners import DynamicListeners
     from .listener_reload import ListenerReload
 
 __all__ = ["Server", "StartError"]
@@ -46,6 +47,8 @@ logger = logging.getLogger(__name__)
 CLOSING_THREADS = 16
 
 
+_LISTENERS = frozenset({"listeners", "listener.security.protocol.map"})
+"""The settings by which listeners are added and removed."""
 LEAVE_SECONDS = 10.0
 """How long a shutdown waits for the controllers of the cluster to move the leaderships of this broker."""
 
@@ -61,6 +64,7 @@ class Server(NodeServer):
     _to_brokers: LinkSecurity | None = None
     _controller_listener: ControllerListener | None = None
     _metrics: MetricsServer | None = None
+    _dynamic_listeners: DynamicListeners | None = None
     brokers: Collection[int] | None = None
     """The ids of the brokers that the cluster may have, if this node is the controller of others; None: any."""
 
@@ -123,9 +127,11 @@ class Server(NodeServer):
             self.broker.authorizer.on_changed = network.forget_fast_paths
         _watch_quotas(self.broker, dispatcher, network)
         self.broker.on_config_changed = self._config_changed
-        if self._reload is not None:
+        if self._has_other_listeners(self.broker.config):
+            await self.dynamic_listeners().load(self.broker.config)
+        elif self._reload is not None:
             await self._reload.load(self.broker.config)
-            self.broker.listener_reload = self._reload
+        self.broker.listener_reload = _Listeners(self)
         if self._users is not None:
             metadata = self.broker.metadata
             self._users.image = lambda: metadata.image
@@ -165,8 +171,42 @@ class Server(NodeServer):
 
     def _config_changed(self, config: BrokerConfig) -> None:
         limit_connections(self.network, config)
-        if self._reload is not None:
+        if self._dynamic_listeners is not None or self._has_other_listeners(config):
+            self.dynamic_listeners().reload(config)
+        elif self._reload is not None:
             self._reload.reload(config)
+
+    @property
+    def reload(self) -> ListenerReload | None:
+        """The listeners and links whose settings can change, if there are any."""
+        return self._reload
+
+    def _has_other_listeners(self, config: BrokerConfig) -> bool:
+        """Whether listeners must be added or removed."""
+        try:
+            return {each.name for each in config.listeners} != {each.name for each in self.network.listeners}
+        except ConfigError as error:
+            logger.error("The listeners stay the same: %s", error.message)
+            return False
+
+    def dynamic_listeners(self) -> DynamicListeners:
+        """Adds and removes listeners."""
+        if self._dynamic_listeners is None:
+            from .dynamic_listeners import DynamicListeners  # few servers need it
+            from .listener_security import security_of
+
+            assert self._background is not None
+            assert self.broker is not None
+            users, metadata = self._known_users(), self.broker.metadata
+            users.image = lambda: metadata.image
+
+            def new_security(config: BrokerConfig, listener: Listener, reload: ListenerReload) -> Security:
+                return security_of(config, listener, users, lambda: self.network.timers, reload)
+
+            self._dynamic_listeners = DynamicListeners(
+                self.config, self.network, self._background.executor(1), self._changing(), new_security
+            )
+        return self._dynamic_listeners
 
     @property
     def membership_lost(self) -> asyncio.Future[str] | None:
@@ -268,6 +308,8 @@ class Server(NodeServer):
         """Complete the pending requests, flush, and close; the next startup finds a clean directory."""
         if self._token_expiry is not None:
             self._token_expiry.close()
+        if self._dynamic_listeners is not None:
+            self._dynamic_listeners.close()
         if self._metrics is not None:
             self._metrics.source.stopping()
         if self._membership is not None:
@@ -342,6 +384,26 @@ class Server(NodeServer):
             name: (listener.host, listener.port or ports.get(name, 0))
             for name, listener in self.config.advertised_listeners.items()
         }
+
+
+class _Listeners:
+    """The listeners of a server, as handlers change them; see `context.DynamicListeners`."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def concerns(self, names: Iterable[str]) -> bool:
+        """See the protocol."""
+        names, reload = list(names), self._server.reload
+        return not _LISTENERS.isdisjoint(names) or (reload is not None and reload.concerns(names))
+
+    def check(self, config: BrokerConfig) -> asyncio.Future[str | None]:
+        """See the protocol."""
+        return self._server.dynamic_listeners().check(config)
+
+    def reload(self, config: BrokerConfig) -> asyncio.Future[None]:
+        """See the protocol."""
+        return self._server.dynamic_listeners().reload(config)
 
 
 def _watch_quotas(broker: Broker, dispatcher: Dispatcher, network: Network) -> None:
