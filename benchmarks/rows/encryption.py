@@ -191,25 +191,25 @@ ROWS = (
     _row(
         "tls-java-produce",
         "Kafka's Java producer over TLS, batches of 64 kB and of 1 MB, acks=1",
-        Transfer(_java_produces, 500_000, fetches=False),
+        Transfer(_java_produces, 300_000, fetches=False),
         "java",
     ),
     _row(
         "tls-java-fetch",
         "Kafka's Java consumer over TLS, fetches of 64 kB and of 1 MB",
-        Transfer(_java_fetches, 500_000, fetches=True),
+        Transfer(_java_fetches, 300_000, fetches=True),
         *("java", "javac", "cc"),
     ),
     _row(
         "tls-librdkafka-produce",
         "confluent-kafka (librdkafka) produces over TLS, batches of 64 kB and of 1 MB, acks=1",
-        Transfer(_librdkafka_produces, 500_000, fetches=False),
+        Transfer(_librdkafka_produces, 300_000, fetches=False),
         "confluent-kafka",
     ),
     _row(
         "tls-librdkafka-fetch",
         "confluent-kafka (librdkafka) reads over TLS, fetches of 64 kB and of 1 MB",
-        Transfer(_librdkafka_fetches, 500_000, fetches=True),
+        Transfer(_librdkafka_fetches, 300_000, fetches=True),
         *("confluent-kafka", "cc"),
     ),
     Row(
