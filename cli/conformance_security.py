@@ -36,14 +36,15 @@ def connection_security(tls: TlsOptions, sasl: SaslOptions) -> "Security":
     from ..conformance.target import Security
 
     context = _context(tls) if any(tls) else None
+    has_certificate = tls.certificate is not None
     if sasl.mechanism is None:
         if any(sasl):
             raise click.UsageError("--username and the password need --sasl-mechanism")
-        return Security(context)
+        return Security(context, has_certificate=has_certificate)
     if not sasl.username:
         raise click.UsageError("--sasl-mechanism needs --username")
     credentials = Credentials(sasl.mechanism, sasl.username, _password(sasl))
-    return Security(context, authenticator(credentials), credentials)
+    return Security(context, authenticator(credentials), credentials, has_certificate)
 
 
 def _password(sasl: SaslOptions) -> str:

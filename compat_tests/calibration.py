@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from moldau.compat_tests.conformance_servers import CALIBRATION, CLUSTERS, ConformanceServer, by_name
+from moldau.compat_tests.conformance_servers import CALIBRATION, CLUSTERS, WITH_TLS, ConformanceServer, by_name
 from moldau.conformance import catalog, real_clients
 from moldau.conformance.case import Case
 from moldau.conformance.outcome import Verdict
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--patience", type=float, default=1.0)
     options = parser.parse_args(arguments)
     try:
-        servers = by_name(tuple(options.server), (*CALIBRATION, *CLUSTERS))
+        servers = by_name(tuple(options.server), (*CALIBRATION, *CLUSTERS, *WITH_TLS))
     except ValueError as error:
         parser.error(str(error))
     cases, clients = catalog.select(ids=options.case), real_clients.selected(options.clients, ids=options.case)

@@ -9,6 +9,7 @@ import contextlib
 import importlib.metadata
 import importlib.util
 import shutil
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -119,6 +120,50 @@ def _moldau_secured(patience: float) -> Iterator[Target]:
     with Broker(config=config) as broker:
         security = Security(authenticate=authenticator(_USER), credentials=_USER)
         yield Target(broker.address_of("SASL"), security, patience)
+
+
+_TLS: Final = {
+    "ssl.keystore.type": "PEM",
+    "ssl.truststore.type": "PEM",
+    "ssl.client.auth": "required",
+    "delegation.token.secret.key": "conformance",
+}
+
+
+def _with_certificates(folder: Path) -> tuple[dict[str, str], ssl.SSLContext]:
+    """The settings of a server that requires certificates of clients, and the context of such a client."""
+    from moldau.testing.authority import Authority
+
+    authority = Authority()
+    (folder / "ca.pem").write_text(authority.certificate)
+    context = ssl.create_default_context(cadata=authority.certificate)
+    context.load_cert_chain(authority.issue("conformance").write(folder / "client.pem"))
+    store = authority.server().write(folder / "server.pem")
+    stores = {"ssl.keystore.location": str(store), "ssl.truststore.location": str(folder / "ca.pem")}
+    return {**_TLS, **stores}, context
+
+
+@contextmanager
+def _moldau_tls(patience: float) -> Iterator[Target]:
+    with tempfile.TemporaryDirectory(prefix="conformance-tls-") as folder:
+        config, context = _with_certificates(Path(folder))
+        config["listeners"] = "PLAINTEXT://127.0.0.1:0,TLS://127.0.0.1:0"
+        config["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,TLS:SSL"
+        with Broker(config=config) as broker:
+            yield Target(broker.address_of("TLS"), Security(context, has_certificate=True), patience)
+
+
+def _apache_tls(version: str) -> Callable[[float], AbstractContextManager[Target]]:
+    @contextmanager
+    def start(patience: float) -> Iterator[Target]:
+        if kafka_jars.jars_dir(version) is None:
+            raise UnavailableServerError(f"run `python -m moldau.testing.kafka_jars --version {version}`")
+        with tempfile.TemporaryDirectory(prefix="conformance-tls-") as folder:
+            config, context = _with_certificates(Path(folder))
+            with ApacheKafka(config, version=version, listeners={"TLS": "SSL"}) as kafka:
+                yield Target(kafka.address_of("TLS"), Security(context, has_certificate=True), patience)
+
+    return start
 
 
 class _Process:
@@ -331,6 +376,27 @@ CLUSTERS: Final = (
     ),
 )
 """Servers that pass every case, too, and whose reports are not published: the one at the address is one of several."""
+
+WITH_TLS: Final = (
+    ConformanceServer(
+        "moldau-tls",
+        "Moldau with TLS",
+        "`moldau.testing.Broker` with TLS and certificates of clients",
+        lambda: __version__,
+        _moldau_tls,
+    ),
+    *(
+        ConformanceServer(
+            f"apache-kafka-{version}-tls",
+            "Apache Kafka with TLS",
+            "one node, from Maven's jars, with TLS and certificates of clients",
+            lambda version=version: version,  # type: ignore[misc]
+            _apache_tls(version),
+        )
+        for version in (kafka_jars.KAFKA_VERSION, *kafka_jars.OLDER_SERVERS)
+    ),
+)
+"""The same for servers that require certificates of clients, on which the cases of the area `tls` apply."""
 
 OTHERS: Final = (
     ConformanceServer(

@@ -1,4 +1,5 @@
-"""The conformance cases of SASL, ACLs, delegation tokens and client metrics, against servers that have them.
+"""The conformance cases of SASL, ACLs, delegation tokens and client metrics, and those of TLS, against servers that
+have them.
 
 Moldau has SASL and ACLs. Apache Kafka, which calibrates the cases, has all of them.
 """
@@ -7,20 +8,23 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.compat_tests.conformance_servers import CALIBRATION, UnavailableServerError, by_name
+from moldau.compat_tests.conformance_servers import CALIBRATION, WITH_TLS, UnavailableServerError, by_name
 from moldau.conformance import catalog
 from moldau.conformance.outcome import Result, Verdict
 from moldau.conformance.runner import Runner
+from moldau.testing.full_run import in_full_run
 from moldau.testing.requirements import missing
 
-AREAS = ("security", "telemetry")
+AREAS = ("acl", "sasl", "security", "telemetry", "tls")
 PATIENCE = 4.0
 
 MOLDAU, APACHE_KAFKA = "moldau-secured", "apache-kafka-4.3.1-secured"
+MOLDAU_TLS, APACHE_KAFKA_TLS = "moldau-tls", "apache-kafka-4.3.1-tls"
 OF_BOTH = ("sasl", "acls", "denied", "allowed", "scram")
+OF_TLS = ("plaintext", "handshake", "records", "client-certificate")
 OF_APACHE_KAFKA = ("tokens", "push", "subscriptions")
 
-each_server = pytest.mark.parametrize("name", [MOLDAU, pytest.param(APACHE_KAFKA, marks=pytest.mark.full)])
+each_server = pytest.mark.parametrize("name", [MOLDAU, MOLDAU_TLS, *in_full_run(APACHE_KAFKA, APACHE_KAFKA_TLS)])
 
 
 class Results:
@@ -32,7 +36,7 @@ class Results:
     def __call__(self, name: str) -> list[Result]:
         """The results of all cases on this server."""
         if name not in self._found:
-            (server,) = by_name((name,), CALIBRATION)
+            (server,) = by_name((name,), (*CALIBRATION, *WITH_TLS))
             try:
                 with server.open(PATIENCE) as target:
                     target.describe()
@@ -57,6 +61,8 @@ def test_all_cases_pass(results: Results, name: str) -> None:
     ("name", "group"),
     [
         *((MOLDAU, group) for group in OF_BOTH),
+        *((MOLDAU_TLS, group) for group in OF_TLS),
+        *(pytest.param(APACHE_KAFKA_TLS, group, marks=pytest.mark.full) for group in OF_TLS),
         *(pytest.param(APACHE_KAFKA, group, marks=pytest.mark.full) for group in OF_BOTH + OF_APACHE_KAFKA),
     ],
 )

@@ -6,6 +6,7 @@ import pkgutil
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
+from typing import Final
 
 from . import cases
 from .case import Case, Layer, Level, declared
@@ -31,9 +32,20 @@ def _sort_key(identifier: str) -> list[tuple[str, int]]:
     ]
 
 
+PARTS: Final = {
+    "acl": ("security.acls", "security.allowed", "security.denied"),
+    "sasl": ("security.sasl", "security.scram", "protocol.sasl-authenticate", "protocol.sasl-handshake"),
+}
+"""Areas whose cases have the IDs of other areas, which never change."""
+
+
 def areas() -> list[str]:
     """The areas, sorted."""
-    return sorted({case.area for case in all_cases().values()})
+    return sorted({case.area for case in all_cases().values()} | PARTS.keys())
+
+
+def _is_part(case: Case, area: str) -> bool:
+    return any(case.id == id or case.id.startswith(f"{id}.") for id in PARTS.get(area, ()))
 
 
 _STRICTNESS = {Level.MUST: 0, Level.SHOULD: 1, Level.APACHE: 2}
@@ -53,7 +65,7 @@ def select(
     return [
         case
         for case in all_cases().values()
-        if (not areas or case.area in areas)
+        if (not areas or case.area in areas or any(_is_part(case, area) for area in areas))
         and (not ids or any(case.id == id or case.id.startswith(f"{id}.") for id in ids))
         and (not layers or case.layer in layers)
         and _STRICTNESS[case.level] <= _STRICTNESS[level]

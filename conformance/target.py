@@ -44,6 +44,8 @@ class Security(NamedTuple):
     """Authenticates a new connection; raises `ConnectionError` with the server's reason."""
     credentials: Credentials | None = None
     """What `authenticate` uses, for cases that authenticate a connection themselves."""
+    has_certificate: bool = False
+    """Whether `tls` has a certificate of the client."""
 
 
 class Target:

@@ -53,3 +53,12 @@ def test_an_id_that_is_not_dotted_is_rejected() -> None:
 
     with pytest.raises(ValueError, match="not a case ID"):
         case("Produce", "title", source="test")(body)
+
+
+def test_areas_may_be_parts_of_others() -> None:
+    for area, beginning in (("acl", "security.acls.create"), ("sasl", "security.sasl.handshake")):
+        assert area in catalog.areas()
+        selected = catalog.select(areas=[area])
+        assert any(each.id.startswith(beginning) for each in selected)
+        assert {each.area for each in selected} <= {"security", "protocol"}
+    assert {each.area for each in catalog.select(areas=["tls"])} == {"tls"}
