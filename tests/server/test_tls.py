@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import select
 import socket
 import ssl
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,9 @@ from cryptography.x509.oid import NameOID
 
 from moldau.protocol.messages.api_versions import ApiVersionsRequest
 from moldau.protocol.messages.metadata import MetadataRequest
+from moldau.security.key_stores import pem_key_store
+from moldau.server.network.tls import TlsSecurity, server_context
+from moldau.server.network.transport import TurnFirst
 from moldau.server.nodes.node_server import StartError
 from moldau.testing.authority import Authority, Issued
 from moldau.testing.builders import batch, fetch, produce, values
@@ -424,3 +429,42 @@ def test_a_failed_startup_can_be_repeated(serve: Any, files: dict[str, str], cap
     with pytest.raises(StartError):
         serve_without_key(serve, files, {"ssl.keystore.location": "/nowhere"})
     serve_without_key(serve, files, {"ssl.keystore.location": "{pem}"}).is_served()
+
+
+class _RecordingSocket(socket.socket):
+    """Records the options that are set."""
+
+    options: list[tuple[int, int]] = []  # noqa: RUF012 - one for the test
+
+    def setsockopt(self, level: int, option: int, *rest: Any) -> None:
+        self.options.append((level, option))
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="an option of Linux")
+def test_the_end_of_the_handshake_is_acknowledged_immediately() -> None:
+    """Otherwise the first request of a client with Nagle's algorithm waits for the delayed acknowledgment."""
+    authority = Authority()
+    issued = authority.server()
+    store = pem_key_store(issued.key, issued.certificate, None)
+    versions = ("TLSv1.2", "TLSv1.3")
+    context = server_context(store, trusted=None, client_auth="none", versions=versions, ciphers=None)
+    accepted, client = socket.socketpair()
+    with client:
+        client.settimeout(60)
+        server = _RecordingSocket(fileno=accepted.detach())
+        server.setblocking(False)
+        transport, _ = TlsSecurity(context, None).accept(server)
+        with ThreadPoolExecutor(1) as threads:
+            of_client = ssl.create_default_context(cadata=authority.certificate)
+            connecting = threads.submit(of_client.wrap_socket, client, server_hostname="localhost")
+            while transport.pending_authentication:
+                try:
+                    transport.receive_into(memoryview(bytearray(100)))
+                except TurnFirst:
+                    continue
+                except BlockingIOError:
+                    if transport.pending_authentication:
+                        select.select([server], [], [], 60)
+            connecting.result(60).close()
+        assert server.options == [(socket.IPPROTO_TCP, socket.TCP_QUICKACK)]
+        transport.close()
