@@ -51,6 +51,9 @@ class Proposal(NamedTuple):
     isr: tuple[int, ...]
     leader_epoch: int
     partition_epoch: int
+    broker_epochs: tuple[int | None, ...]
+    """For each member of the in-sync set, the broker epoch of its latest fetch when this was proposed; None for the
+    leader. A member that has been registered again since may lack the records for which it was proposed (KIP-903)."""
 
     @property
     def is_pending(self) -> bool:
@@ -66,13 +69,10 @@ class Proposal(NamedTuple):
 
     def to_request(self, broker_epoch: int) -> PartitionData:
         """The proposal in a request. ``broker_epoch``: that of this broker."""
-        in_sync = self.partition.in_sync
-        assert in_sync is not None
-        members = []
-        for replica_id in self.isr:
-            follower = in_sync.follower(replica_id)
-            epoch = broker_epoch if follower is None else follower.broker_epoch
-            members.append(BrokerState(broker_id=replica_id, broker_epoch=epoch))
+        members = [
+            BrokerState(broker_id=replica_id, broker_epoch=broker_epoch if epoch is None else epoch)
+            for replica_id, epoch in zip(self.isr, self.broker_epochs, strict=True)
+        ]
         return PartitionData(
             partition_index=self.partition.index,
             leader_epoch=self.leader_epoch,
@@ -137,4 +137,6 @@ def _propose(partition: Partition, isr: tuple[int, ...]) -> Proposal:
     in_sync = partition.in_sync
     assert in_sync is not None
     in_sync.propose(isr)
-    return Proposal(partition, isr, partition.leader_epoch, partition.partition_epoch)
+    followers = [in_sync.follower(replica_id) for replica_id in isr]
+    epochs = tuple([None if follower is None else follower.broker_epoch for follower in followers])
+    return Proposal(partition, isr, partition.leader_epoch, partition.partition_epoch, epochs)

@@ -32,6 +32,7 @@ DIRECTORY = "/data/t-0"
 NODES = (1, 2, 3)
 MAX_LAG_MS = 1000
 _METADATA_VERSION = 30
+_MIN_IN_SYNC = 2
 _WALL_MS = 1_700_000_000_000
 
 
@@ -60,6 +61,8 @@ class Node:
         self.id = node_id
         self.files = MemoryFileSystem()
         self.files.make_directory(DIRECTORY)
+        for directory in ("", "/data"):
+            self.files.sync_directory(directory)
         self.checkpoint = 0  # of the high watermark
         self.is_running = False
         self.broker_epoch = 0
@@ -74,7 +77,7 @@ class Node:
         """Start with the files that are there."""
         log = load_log(DescriptorCache(self.files, 8), DIRECTORY, "t", 0, LogConfig(), clean=clean, now_ms=_WALL_MS)
         self.partition = Partition("t", TOPIC_ID, 0, self.id, log)
-        self.partition.update_config(log.config, min_insync_replicas=2)
+        self.partition.update_config(log.config, min_insync_replicas=_MIN_IN_SYNC)
         self.partition.restore_high_watermark(self.checkpoint)
         self.following = self.in_flight = self.proposal = self.proposal_response = None
 
@@ -100,6 +103,10 @@ class Cluster:
 
     failures = 1
     """How often brokers are killed and fenced, compared with the usual frequency."""
+    loses_power = False
+    """Whether a machine may lose power, with what is not synced. It returns immediately."""
+    elr_enabled = False
+    """Whether replicas stay eligible for leadership after they have left the in-sync set (KIP-966)."""
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
@@ -134,6 +141,8 @@ class Cluster:
             0,
             may_lead=lambda broker_id: broker_id in self.live,
             metadata_version=_METADATA_VERSION,
+            min_in_sync_replicas=_MIN_IN_SYNC,
+            elr_enabled=self.elr_enabled,
             **target,
         )
         if change is None:
@@ -145,7 +154,11 @@ class Cluster:
     def fence(self, node: Node) -> None:
         """The session of the broker has ended."""
         self.live.discard(node.id)
-        self.change(isr=[each for each in self.registration.isr if each != node.id])
+        self.leave(node)
+
+    def leave(self, node: Node, **target: Any) -> None:
+        """The broker is not in sync any longer."""
+        self.change(isr=[each for each in self.registration.isr if each != node.id], **target)
 
     def alter(self, node: Node, proposed: ProposedData) -> ResponsePartitionData:
         """AlterPartition, with the checks of the controller in their order."""
@@ -179,8 +192,9 @@ class Cluster:
 
     def start(self, node: Node) -> None:
         """The broker registers, catches up with the metadata, and is unfenced."""
-        if node.id in self.live:
-            self.fence(node)
+        self.live.discard(node.id)
+        if node.broker_epoch and (self.elr_enabled or node.id in self.registration.isr):
+            self.leave(node, unclean_replicas=(node.id,))  # it was killed
         node.broker_epoch += 1
         node.applied = len(self.history) - 1  # a broker that starts knows the latest state only
         node.is_running = True
@@ -323,7 +337,11 @@ class Cluster:
 
     def truncate(self, following: Following) -> None:
         """Do what the follower has decided."""
-        if following.truncation is not None:
+        truncation = following.truncation
+        if truncation is not None:
+            assert truncation.is_complete or truncation.offset >= following.partition.high_watermark, (
+                f"{truncation} removes records below the high watermark, {following.partition.high_watermark}"
+            )
             following.truncate(now_ms=self.now_ms, wall_ms=_WALL_MS, max_pause_ms=100)
 
     # -- proposals -----------------------------------------------------------------------------------------------------
@@ -351,7 +369,12 @@ class Cluster:
         _ACTIONS[action][1](self, node)
 
     def maybe_kill(self, node: Node) -> None:
-        if node.is_running:
+        if node.is_running and self.loses_power and set(self.registration.isr) & self.live - {node.id}:
+            self.kill(node)
+            node.files = node.files.crash(self.rng)
+            node.open(clean=False)
+            self.start(node)
+        elif node.is_running:
             self.kill(node)
         elif self.rng.random() < 0.5:
             node.open(clean=False)
@@ -429,9 +452,26 @@ class Cluster:
                     assert known == entry, f"a consumer has seen {known}, and now {entry}"
         leader = self.nodes.get(self.registration.leader)
         if leader is not None and leader.is_running:
+            self._check_in_sync(leader)
             present = {entry.value: entry.offset for entry in leader.entries()}
             for value, offset in self.acknowledged.items():
                 assert present.get(value) == offset, f"{value!r} was acknowledged at {offset}, and is lost"
+
+    def _check_in_sync(self, leader: Node) -> None:
+        """The leader counts each member of the in-sync set that the controller has committed, and each of them has all
+        below the high watermark."""
+        partition, registration = leader.partition, self.registration
+        if leader.leads and partition.leader_epoch == registration.leader_epoch:
+            in_sync = partition.in_sync
+            assert in_sync is not None
+            counted = {*in_sync.isr, *(in_sync.proposed or ())}
+            assert set(registration.isr) <= counted, f"{registration.isr} are in sync, and {counted} count"
+            for replica_id in registration.isr:
+                end_offset = self.nodes[replica_id].partition.log.log_end_offset
+                assert end_offset >= partition.high_watermark, (
+                    f"in-sync replica {replica_id} ends at {end_offset}, below the high watermark, "
+                    f"{partition.high_watermark}"
+                )
 
     def heal(self) -> None:
         """All brokers run, and nothing is lost any longer."""

@@ -68,6 +68,18 @@ def test_a_proposal_names_the_state_that_it_is_based_on_and_the_epochs_of_broker
     )
 
 
+def test_a_proposal_keeps_the_broker_epochs_for_which_it_was_made() -> None:
+    """The process of a member may end before the request is sent. The next one may have lost records, and the
+    controller must reject it (KIP-903)."""
+    partition = replicated(isr=(1, 3))
+    fetched(partition, 2, broker_epoch=52)
+    fetched(partition, 3, broker_epoch=53)
+    proposal = proposed(partition)
+    fetched(partition, 2, broker_epoch=62)
+    epochs = {member.broker_id: member.broker_epoch for member in proposal.to_request(51).new_isr_with_epochs}
+    assert epochs == {1: 51, 2: 52, 3: 53}
+
+
 def test_there_is_one_proposal_at_a_time() -> None:
     partition = replicated(isr=(1,))
     assert expansion(partition) is None

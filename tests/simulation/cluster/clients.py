@@ -202,7 +202,8 @@ class Client:
             raise UnexpectedResponseError(f"{ErrorCode(code).name} for {request}")
 
     async def read(self, topic: str, partition: int, isolation_level: int) -> list[bytes]:
-        """The values of all records that a consumer gets from a partition, in order."""
+        """The values of all records that a consumer gets from a partition, in order. With ``READ_COMMITTED``, it waits
+        for the end of all open transactions: their markers are written later, and no transaction may stay open."""
         values: list[bytes] = []
         offset = 0
         while True:
@@ -225,7 +226,10 @@ class Client:
                 continue
             end = found.last_stable_offset if isolation_level == READ_COMMITTED else found.high_watermark
             if offset >= end:
-                return values
+                if end == found.high_watermark:
+                    return values
+                await self.pause(0.5)
+                continue
             waiting = sorted((each.first_offset, each.producer_id) for each in found.aborted_transactions or ())
             skipped: set[int] = set()
             for batch in iter_batches(found.records or b""):
