@@ -1,4 +1,4 @@
-"""What the leader has not told a follower yet: its fetch session, without the partitions in which nothing has changed.
+"""What a follower does not know yet: its fetch session, without the partitions in which nothing has changed.
 
 A follower names a partition only when its position has changed, and the response has only partitions that have changed.
 So most requests are about a few of thousands of partitions. The others are *settled*: the follower is in sync, has

@@ -85,6 +85,7 @@ COMMANDS = [
     ["conformance", "explain"],
     ["conformance", "compare"],
     ["conformance-client"],
+    ["console"],
 ]
 
 
