@@ -191,7 +191,7 @@ def test_replicas_move_between_the_directories_of_their_brokers_while_clients_wr
 
 @pytest.mark.parametrize("leader", [1, 2])
 def test_another_broker_leads_when_a_log_directory_fails(
-    cluster: Cluster, reassign: Callable[..., str], tool: Tool, leader: int
+    cluster: Cluster, reassign: Callable[..., str], tool: Tool, tmp_path: Path, leader: int
 ) -> None:
     """Broker 1 has its controller in the same process, broker 2 sends heartbeats to it."""
     other = 3 - leader
@@ -203,8 +203,9 @@ def test_another_broker_leads_when_a_log_directory_fails(
         remaining = cluster.broker(leader).log_dirs[0]
         assert move(cluster, leader, "payments", remaining) == ErrorCode.NONE
         wait_until(lambda: directory_of(cluster, leader, "payments") == remaining)
-    away = failing.with_name("away")
-    failing.rename(away)
+    away = tmp_path / "away"
+    away.mkdir()
+    move_entries(failing, away)
     produce(cluster, "orders", ROLLS)  # the new segment cannot be created
     cluster.await_leader("orders", 0, 3)
     cluster.await_isr("orders", 0, {3})
@@ -215,10 +216,18 @@ def test_another_broker_leads_when_a_log_directory_fails(
         "TopicCommand", "--describe", "--under-replicated-partitions"
     )
     cluster.stop(leader)
-    shutil.rmtree(failing, ignore_errors=True)  # what the server has created in the meantime
-    away.rename(failing)
+    move_entries(failing, tmp_path)  # what the server has created in the meantime
+    move_entries(away, failing)
     cluster.start(leader)
     await_equal_replicas(cluster, {leader, 3})
+
+
+def move_entries(source: Path, target: Path) -> None:
+    """Move the files of a broker to another directory, without those of the other brokers, which are in a directory of
+    the first broker's."""
+    for entry in list(source.iterdir()):
+        if entry.name != "brokers":
+            shutil.move(entry, target)
 
 
 def move(cluster: Cluster, broker_id: int, topic: str, directory: Path) -> int:

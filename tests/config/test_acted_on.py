@@ -25,6 +25,7 @@ READ_IN_CONFIG = {
     "log.dirs",
     "node.id",
     "process.roles",
+    "sasl.jaas.config",  # with the names of a listener and a mechanism
 }
 
 
