@@ -436,9 +436,10 @@ class Cluster:
         for broker in self._brokers.values():
             broker.reset()
         wait_until(
-            lambda: all(self._has_no_topics(broker) for broker in self._brokers.values()),
+            lambda: not self._delete_topics(),
             "all brokers have deleted the topics",
             seconds=self._timeout_s,
+            state=lambda: {broker.address: self._topics(broker) for broker in self._brokers.values()},
         )
 
     def start_all(self) -> None:
@@ -529,11 +530,20 @@ class Cluster:
         partitions: list[MetadataResponsePartition] = found.partitions
         return partitions
 
-    def _has_no_topics(self, broker: ClusterBroker) -> bool:
+    def _delete_topics(self) -> bool:
+        """Delete the topics that brokers still know: a client of an earlier test may have created one again. Returns
+        whether there were any."""
+        left = [broker for broker in self._brokers.values() if self._topics(broker)]
+        for broker in left:
+            broker.reset()
+        return bool(left)
+
+    def _topics(self, broker: ClusterBroker) -> list[str]:
+        """The names of the topics that the broker knows, without internal ones."""
         from ..protocol.messages.metadata import MetadataRequest
 
         listed = self._call(broker, MetadataRequest(topics=None, allow_auto_topic_creation=False))
-        return all(topic.is_internal for topic in listed.topics)
+        return [str(topic.name) for topic in listed.topics if not topic.is_internal]
 
     def _call(self, broker: ClusterBroker, request: Any) -> Any:
         from .wire import WireClient

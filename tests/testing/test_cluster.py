@@ -161,6 +161,20 @@ def test_a_group_finds_its_offsets_after_a_crash_of_all_brokers(cluster: Cluster
     consumer.close()
 
 
+def test_a_reset_deletes_what_a_client_creates_meanwhile(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    last = cluster.broker(3)
+    reset_last = last.reset
+
+    def reset_and_create() -> None:
+        reset_last()
+        monkeypatch.undo()
+        cluster.create_topic("late")
+
+    monkeypatch.setattr(last, "reset", reset_and_create)
+    cluster.reset()
+    assert not KafkaConsumer(bootstrap_servers=cluster.bootstrap_servers).topics()
+
+
 def test_configs_of_a_broker_are_changed_at_that_broker(cluster: Cluster) -> None:
     for broker_id in cluster.broker_ids:
         with WireClient(cluster.broker(broker_id).address) as wire:
