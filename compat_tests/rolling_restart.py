@@ -150,8 +150,15 @@ class Copy(Writer):
                 isolation_level="read_committed",
             )
         )
+        # librdkafka sends the offsets to the coordinator that it knows. When that broker has left the cluster, it waits
+        # without a timeout until the state of a connection changes (its issues 5511 and 5456), which this ensures.
         self._producer = Producer(
-            client_config(bootstrap_servers, transactional_id="copy", transaction_timeout_ms=int(DEADLINE_S * 1000))
+            client_config(
+                bootstrap_servers,
+                transactional_id="copy",
+                transaction_timeout_ms=int(DEADLINE_S * 1000),
+                connections_max_idle_ms=1000,
+            )
         )
         self.aborted = 0
         self.errors: Counter[str] = Counter()
