@@ -17,7 +17,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$python"; break; }; done)
 
 # The suite runs in processes side by side, each with its own servers; testing/suite.py says how many, and what stays together.
-WORKERS ?= --numprocesses auto --maxprocesses 5 --dist loadfile
+WORKERS ?= --numprocesses auto --maxprocesses 8 --dist loadfile
 
 # What pyspark is tested with: the Kafka connector of exactly this version has to be on Maven.
 PYSPARK := pyspark==4.0.0

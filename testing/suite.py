@@ -35,8 +35,18 @@ CONFIG = {"auto.create.topics.enable": "false"}
 SPARK = ("spark_integration/", "examples/flights/", "examples/flights_pipeline/", "tests/benchmarks/test_spark_rows.py")
 SPARK_ARCHIVES = tuple(f"spark_integration/tests/test_{begin}" for begin in ("archive", "replay", "crash"))
 
-# Spark first, because it keeps two processes busy to the end; then the folder with long modules.
-FOLDERS_THAT_BEGIN = {"spark_integration": 0, "examples": 0, "compat_tests": 1}
+# Spark first, because it keeps two processes busy to the end; then modules that take minutes in the full run, and the
+# folder with most of the other long modules.
+BEGIN = (
+    ("spark_integration/", "examples/"),
+    (
+        "compat_tests/",
+        "tests/abuse/test_bombs.py",
+        "tests/group_coordinator/simulation/",
+        "tests/inspection/test_inspection.py",
+        "tests/transaction_coordinator/test_like_apache_kafka.py",
+    ),
+)
 
 SKIP_PREFIX = "Skipped: needs "
 
@@ -89,8 +99,9 @@ def _take_signals() -> None:
 @pytest.hookimpl(optionalhook=True, tryfirst=True)  # before xdist, whose own number is that of the cores
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Three processes more than there are cores: many tests wait more than they compute, for a server that starts, for
-    a member whose session expires, for a client that retries."""
-    return 3 + (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    a member whose session expires, for a client that retries. Tests of the full run wait still more."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores + (6 if str(config.option.markexpr).startswith("full") else 3)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -127,7 +138,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.slow)
     if hasattr(config, "workerinput"):
         slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
-        items.sort(key=lambda item: (FOLDERS_THAT_BEGIN.get(item.nodeid.partition("/")[0], 2), -slow[item.path]))
+        items.sort(key=lambda item: (_rank(item.nodeid), -slow[item.path]))
+
+
+def _rank(nodeid: str) -> int:
+    return next((rank for rank, names in enumerate(BEGIN) if nodeid.startswith(names)), len(BEGIN))
 
 
 @pytest.fixture(scope="session")

@@ -116,7 +116,9 @@ def test_a_defect_is_detected(broker: Broker, without_defect: Target, mutation: 
     with MutatingProxy(broker.bootstrap_servers, mutation) as proxy:
         target, correct = target_of(proxy, broker.bootstrap_servers), copy(without_defect)
         detected = is_detected(target, correct, cases)
-        if not detected:  # on a busy machine, all cases may have taken longer than the short deadline
+        # On a busy machine, cases may have taken longer than the short deadline: all of them, or what comes before the
+        # response that is changed.
+        if not detected or not proxy.changed:
             target.patience = correct.patience = PATIENCE_WITHOUT_DEFECT
             detected = is_detected(target, correct, cases)
         assert proxy.changed, "the mutation has changed nothing"
