@@ -44,7 +44,7 @@ from ..protocol.records import (
     increment_sequence,
     iter_batches,
 )
-from ..protocol.steps import completed
+from ..protocol.steps import Steps, completed
 from .checkpoints import encode_partition_metadata
 from .compaction.cleanable import Cleanable, find_cleanable
 from .compaction.job import Replacement
@@ -71,6 +71,7 @@ from .retention import OldSegments, find_old_segments
 from .segment import MAX_GROUP, MAX_RELATIVE_OFFSET, NO_LIMIT, Segment
 from .segments import Segments
 from .transaction_index import AbortedTransaction, TransactionIndex
+from .truncation import PreparedTruncation
 from .validation import validate_client_batch, with_timestamps
 from .verification import Verification
 
@@ -1095,13 +1096,31 @@ class Log:
         """The checkpoint on the device has been lowered to `offset` for a truncation: `truncate_to` need not do it."""
         self.flushed_offset = min(self.flushed_offset, offset)
 
-    def truncate_to(self, offset: int, now_ms: int, *, sync: bool = True) -> None:
+    def prepare_truncation(self, offset: int) -> Steps[PreparedTruncation | None]:
+        """Restore the producers before the batch with `offset`, for `truncate_to`, in steps. The log may change in
+        between: then the result has no effect. None if there is nothing to prepare, or if the log cannot be read."""
+        if self._offline is not None or not self.segments[0].base_offset <= offset < self.log_end_offset:
+            return None
+        prepared = PreparedTruncation(offset, self.log_end_offset, self._cuts, ProducerState())
+        try:
+            problems = yield from self.snapshots.restoring(
+                prepared.producers, self.segments, self.segments[0].base_offset, offset
+            )
+        except (OSError, KafkaError):  # files that were replaced; a device that fails will also fail the truncation
+            return None
+        return None if problems else prepared
+
+    def truncate_to(
+        self, offset: int, now_ms: int, *, sync: bool = True, prepared: PreparedTruncation | None = None
+    ) -> None:
         """Remove the batch with `offset` and everything after it, as a follower does that diverged from its leader.
 
         Without `sync`, the next flush syncs the truncation (`cut_is_unsynced`). If the recovery point is higher than
-        `offset`, its checkpoint is lowered first, which waits for the device in either case.
+        `offset`, its checkpoint is lowered first, which waits for the device in either case. Without a `prepared`
+        truncation (`prepare_truncation`), this reads the batches after the latest producer snapshot.
         """
         self.check_online()
+        is_prepared = prepared is not None and prepared[:3] == (offset, self.log_end_offset, self._cuts)
         self.discard_ahead()
         if offset >= self.log_end_offset:
             self.leader_epochs.truncate_from_end(self.log_end_offset)
@@ -1122,8 +1141,11 @@ class Log:
             self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
             self.leader_epochs.truncate_from_end(self.log_end_offset)
             self.snapshots.drop(lambda snapshot: snapshot > self.log_end_offset)
-            first_offset = self.segments[0].base_offset
-            self.snapshots.restore(self.producers, self.segments, first_offset, self.log_end_offset)
+            if prepared is not None and is_prepared:
+                self.producers.become(prepared.producers)
+            else:
+                first_offset = self.segments[0].base_offset
+                self.snapshots.restore(self.producers, self.segments, first_offset, self.log_end_offset)
             self._schedule_roll(active)
 
     def truncate_fully_and_start_at(

@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ..protocol.records import InvalidRecordsError
+from ..protocol.steps import Steps, completed
 from .files import FileSystem, join
 from .names import PRODUCER_SNAPSHOT, offset_file_name
 from .producer_state import CorruptSnapshotError, ProducerState
 from .segments import Segments
+
+BATCHES_PER_STEP = 50
+"""Batches whose headers are read in one step: about 0.2 ms."""
 
 
 class ProducerSnapshots:
@@ -54,6 +58,12 @@ class ProducerSnapshots:
         Uses the latest readable snapshot between `start` and `end`, and the batches after it. `complete`: if there were
         producers, there is a snapshot; without one the log is not read.
         """
+        return completed(self.restoring(producers, segments, start, end, complete=complete))
+
+    def restoring(
+        self, producers: ProducerState, segments: Segments | None, start: int, end: int, *, complete: bool = False
+    ) -> Steps[list[str]]:
+        """`restore` in steps of at most `BATCHES_PER_STEP` batches."""
         problems: list[str] = []
         producers.clear()
         position = start
@@ -71,8 +81,15 @@ class ProducerSnapshots:
                 return problems
         if segments is not None and position < end:
             try:
-                for header, batch in segments.producer_batches(position, end):
-                    producers.replay(header, batch)
+                yield from _replaying(producers, segments, position, end)
             except InvalidRecordsError as error:
                 problems.append(f"the producer state of {self.directory} is incomplete: {error}")
         return problems
+
+
+def _replaying(producers: ProducerState, segments: Segments, position: int, end: int) -> Steps[None]:
+    for number, (segment, header, at) in enumerate(segments.located_headers(position, end), 1):
+        if header.producer_id >= 0 and header.last_offset < end:
+            producers.replay(header, segment.read_batch(at, header.size) if header.is_control else None)
+        if not number % BATCHES_PER_STEP:
+            yield 0

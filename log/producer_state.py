@@ -403,6 +403,12 @@ class ProducerState:
         self.open_transactions.clear()
         self._verifications.clear()
 
+    def become(self, other: ProducerState) -> None:
+        """Take over all producers of `other`, which must not be used any more."""
+        self.clear()
+        self.producers.update(other.producers)
+        self.open_transactions.update(other.open_transactions)
+
     def __iter__(self) -> Iterator[ProducerEntry]:
         return iter(self.producers.values())
 

@@ -134,21 +134,22 @@ class Segments:
 
     def batches(self, offset: int, end_offset: int) -> Iterator[RecordBatch]:
         """Iterates over complete batches from the one with `offset` on."""
-        for segment, header, position in self._headers(offset, end_offset):
+        for segment, header, position in self.located_headers(offset, end_offset):
             yield segment.read_batch(position, header.size)
 
     def headers(self, offset: int, end_offset: int) -> Iterator[BatchHeader]:
         """The headers of the batches from the one with `offset` on."""
-        for _segment, header, _position in self._headers(offset, end_offset):
+        for _segment, header, _position in self.located_headers(offset, end_offset):
             yield header
 
     def producer_batches(self, offset: int, end_offset: int) -> Iterator[tuple[BatchHeader, RecordBatch | None]]:
         """The batches of producers in [offset, end_offset): headers, and for control batches also the records."""
-        for segment, header, position in self._headers(offset, end_offset):
+        for segment, header, position in self.located_headers(offset, end_offset):
             if header.producer_id >= 0:
                 yield header, segment.read_batch(position, header.size) if header.is_control else None
 
-    def _headers(self, offset: int, end_offset: int) -> Iterator[tuple[Segment, BatchHeader, int]]:
+    def located_headers(self, offset: int, end_offset: int) -> Iterator[tuple[Segment, BatchHeader, int]]:
+        """The same with their segments, and their positions in them."""
         for segment in self.starting_at(offset):
             if segment.base_offset >= end_offset:
                 return

@@ -28,7 +28,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ..protocol.errors import ErrorCode, KafkaError, known_error
 
 if TYPE_CHECKING:
+    from ..log.truncation import PreparedTruncation
     from ..protocol.messages.fetch import PartitionData
+    from ..protocol.steps import Steps
     from .partition import Partition
 
 UNKNOWN_EPOCH: Final = -1
@@ -169,7 +171,22 @@ class Following:
         self._succeeded()
         return Next.FETCH
 
-    def truncate(self, *, now_ms: int, wall_ms: int, max_pause_ms: int, sync: bool = True) -> Next:
+    def prepare_truncation(self) -> Steps[PreparedTruncation | None]:
+        """What `truncate` would have to read, in steps (`Log.prepare_truncation`). None if it is not needed."""
+        truncation = self.truncation
+        if truncation is None or truncation.is_complete or not self.is_current:
+            return None
+        return (yield from self.partition.log.prepare_truncation(truncation.offset))
+
+    def truncate(
+        self,
+        *,
+        now_ms: int,
+        wall_ms: int,
+        max_pause_ms: int,
+        sync: bool = True,
+        prepared: PreparedTruncation | None = None,
+    ) -> Next:
         """Truncate the log as `truncation` says. Without ``sync``, a flush of the log must follow."""
         truncation, self.truncation = self.truncation, None
         assert truncation is not None, "no truncation is due"
@@ -182,7 +199,7 @@ class Following:
                 partition.restart_as_follower(truncation.offset, wall_ms, sync=sync)
             else:
                 # At the log end, this removes the epoch of a leader that has not appended anything.
-                partition.truncate_as_follower(truncation.offset, wall_ms, sync=sync)
+                partition.truncate_as_follower(truncation.offset, wall_ms, sync=sync, prepared=prepared)
         except KafkaError as error:
             return self._rejected(error, now_ms=now_ms, max_pause_ms=max_pause_ms)
         if self.position == before:

@@ -32,6 +32,7 @@ from collections.abc import Callable, Sequence
 from ..log.config import LogConfig
 from ..log.partition_log import AppendInfo, FetchData, Log, WrittenAhead
 from ..log.producer_state import MARKER_BATCH_SIZE, CompletedTransaction, EndTransactionMarker
+from ..log.truncation import PreparedTruncation
 from ..log.verification import Verification
 from ..protocol.errors import ErrorCode, KafkaError
 from .in_sync import NO_BROKER_EPOCH, UNKNOWN_OFFSET, InSyncReplicas
@@ -693,10 +694,13 @@ class Partition:
         if start > log.log_start_offset:
             log.delete_records_before(start)
 
-    def truncate_as_follower(self, offset: int, now_ms: int, *, sync: bool = True) -> None:
+    def truncate_as_follower(
+        self, offset: int, now_ms: int, *, sync: bool = True, prepared: PreparedTruncation | None = None
+    ) -> None:
         """Remove the records from ``offset`` on: the leader does not have them. Without ``sync``, the log must be
-        flushed before records are appended, or the append waits for the device."""
-        self.log.truncate_to(offset, now_ms, sync=sync)
+        flushed before records are appended, or the append waits for the device. ``prepared`` is the result of
+        `Log.prepare_truncation`."""
+        self.log.truncate_to(offset, now_ms, sync=sync, prepared=prepared)
         self._truncated()
 
     def restart_as_follower(self, offset: int, now_ms: int, *, sync: bool = True) -> None:

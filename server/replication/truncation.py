@@ -1,8 +1,9 @@
 """Truncates the logs of followers. The event loop does not wait for the device:
 
 1. A thread writes checkpoints of recovery points that are not ahead of the truncated logs, and syncs them.
-2. The files are truncated, on the event loop.
-3. A flush of each log syncs that (`records.group_commit`). Its follower requests nothing before it has ended.
+2. The state of the producers before the truncation is read in slices (`Log.prepare_truncation`).
+3. The files are truncated, on the event loop.
+4. A flush of each log syncs that (`records.group_commit`). Its follower requests nothing before it has ended.
 
 If records are appended to a log in between, because the broker leads the partition now, or because the flush was
 postponed, the append waits for the device (`Log.truncate_to`).
@@ -56,10 +57,15 @@ class Truncations:
         yield from self._lower_checkpoints(waiting)
         flushes: list[asyncio.Future[bool]] = []
         for following in waiting:
+            prepared = yield from following.prepare_truncation()
             if following.truncation is None:
                 continue
             step = following.truncate(
-                now_ms=self._timers.now_ms(), wall_ms=self._now_ms(), max_pause_ms=max_pause_ms, sync=False
+                now_ms=self._timers.now_ms(),
+                wall_ms=self._now_ms(),
+                max_pause_ms=max_pause_ms,
+                sync=False,
+                prepared=prepared,
             )
             truncated(following, step)
             if following.partition.log.cut_is_unsynced:
