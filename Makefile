@@ -79,15 +79,15 @@ types: $(VENV)/.installed-test ## mypy in strict mode
 	  -m moldau -m moldau.__main__ $(patsubst %/__init__.py,-p moldau.%,$(wildcard */__init__.py)) \
 	  $(patsubst tests/%/,-p moldau.tests.%,$(sort $(dir $(wildcard tests/*/*.py))))
 
-# Python 3.11 runs the whole suite and 3.13 the quick part; 3.12, between them, runs what depends
+# Python 3.11 runs the whole suite and 3.13 most of the quick part; 3.12, between them, runs what depends
 # on the interpreter: processes, signals, threads, the event loop.
 .PHONY: test-pythons
-test-pythons: $(VENV)/.installed-test ## The quick tests on Python 3.13, some of them on 3.12 and on the built wheel
+test-pythons: $(VENV)/.installed-test ## Most quick tests on Python 3.13, some of them on 3.12 and on the built wheel
 	@$(BIN)/tox run -q --skip-missing-interpreters true -e py313,py312,wheel
 
 .PHONY: test-quick-everywhere
-test-quick-everywhere: $(VENV)/.installed-test ## All quick tests on Python 3.12 and on the built wheel
-	@$(BIN)/tox run -q --skip-missing-interpreters true -e py312,wheel -- tests
+test-quick-everywhere: $(VENV)/.installed-test ## All quick tests on Python 3.13, 3.12 and on the built wheel
+	@$(BIN)/tox run -q --skip-missing-interpreters true -e py313,py312,wheel -- tests
 
 .PHONY: test-wheel
 test-wheel: $(VENV)/.installed-test ## The quick tests against the built wheel, installed elsewhere
