@@ -12,6 +12,7 @@ are also paused beyond their session, paused and then killed, and cut off from e
 
 The clients (`cluster_load`) are idempotent producers, each with its own partition, a transactional producer over
 several partitions, two groups of two consumers with either protocol, and one that creates topics and gets producer ids.
+Under ``brokers`` and ``replicas``, a topic is also copied exactly once.
 All errors that they see must be retriable. Every acknowledged record must exist once and in order, every transaction
 whole or not at all; a group must not skip a record, and not read a record again whose offset it has committed; every
 created topic must exist.
@@ -38,6 +39,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from moldau.compat_tests.cluster_faults import KINDS, Faults, cluster_for_faults
 from moldau.compat_tests.cluster_load import PAUSE_S, Load, Pause, TimedWriter
+from moldau.compat_tests.exactly_once_copy import Copy
 from moldau.compat_tests.kill_rounds import DEADLINE_S, WrongError, problems_of_verify
 from moldau.protocol.messages.metadata import MetadataRequest
 from moldau.testing.apache_controllers import ApacheControllers
@@ -280,8 +282,9 @@ def _kill_each_broker(seconds: float, interval_s: float, report: Report, *, repl
         try:
             address = ",".join(served.addresses)
             topics = {f"on-{broker}": [broker] for broker in range(1, BROKERS + 1)}
-            _create_topics(address, {**topics, "transactions": [1, 2, 3]}, replicas)
-            load = Load(address, list(topics), BROKERS)
+            _create_topics(address, {**topics, "transactions": [1, 2, 3], "copy": [2]}, replicas)
+            copy = Copy(address, "on-1", "copy")
+            load = Load(address, list(topics), BROKERS, copy)
             load.start()
             load.wait_for_progress()
             kills = _BrokerKills(served, load)
@@ -294,7 +297,7 @@ def _kill_each_broker(seconds: float, interval_s: float, report: Report, *, repl
                 if replicas > 1:
                     _wait_for_replicas(served.addresses, load)
                 _wait(load, at + interval_s)
-                report(f"{time.monotonic() - began:.0f} s: {count} kills; {'; '.join(load.table())}")
+                report(f"{time.monotonic() - began:.0f} s: {count} kills; {'; '.join((copy.line(), *load.table()))}")
             took = time.monotonic() - began
             load.wait_for_progress()
             load.stop_and_check()
@@ -310,6 +313,7 @@ def _kill_each_broker(seconds: float, interval_s: float, report: Report, *, repl
             f"of broker 1, which has the controller: {distribution(outage.seconds for outage in outages[1])}",
             f"longest time without an acknowledgment of another partition, by kill (0: below {PAUSE_S:.1f} s): "
             + distribution(kills.others_pauses()),
+            copy.line(),
             *load.table(),
         ]
         data = folder / "data"

@@ -276,13 +276,16 @@ class TopicCreator(Writer):
 class Load:
     """All clients. The topics must exist: one topic with one partition for each of `timed`, and `transactions`."""
 
-    def __init__(self, bootstrap_servers: str, timed: Sequence[str], transaction_partitions: int) -> None:
+    def __init__(
+        self, bootstrap_servers: str, timed: Sequence[str], transaction_partitions: int, *also: Writer
+    ) -> None:
+        """``also``: further clients."""
         self.timed = [TimedWriter(bootstrap_servers, topic) for topic in timed]
         self.transactions = SlowTransactions(bootstrap_servers, "transactions", transaction_partitions)
         self.creator = TopicCreator(bootstrap_servers)
         self.groups = [Group(protocol, protocol, timed) for protocol in ("classic", "consumer")]
         self._members = [Member(bootstrap_servers, group, number) for group in self.groups for number in range(2)]
-        self._producers: list[Writer] = [*self.timed, self.transactions, self.creator]
+        self._producers: list[Writer] = [*self.timed, self.transactions, self.creator, *also]
         self._address = bootstrap_servers
 
     def start(self) -> None:
