@@ -5,7 +5,7 @@ The controller decides.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ...protocol.errors import KafkaError
 from ...protocol.messages.alter_partition_reassignments import (
@@ -26,9 +26,14 @@ from ...protocol.messages.list_partition_reassignments import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..broker import Broker
     from ..concurrency.slices import Sliced
     from ..context import RequestContext
+
+_ERROR_OF_REQUEST_SINCE: Final = 1
+"""The version of ElectLeaders whose response has an error of the request."""
 
 
 def handle_elect_leaders(
@@ -36,21 +41,20 @@ def handle_elect_leaders(
 ) -> Sliced[ElectLeadersResponse]:
     """Elect the preferred leaders or, with a loss of data, any live replica."""
     deadline_ms = broker.timers.now_ms() + request.timeout_ms
-    try:
-        response: ElectLeadersResponse = yield from broker.controller.request(
-            request, context.api_version, context.origin(deadline_ms)
-        )
-    except KafkaError as error:
-        if context.api_version > 0:
-            raise
-        response = yield from failed_elect_leaders(request, error)
-        response.error_code = 0  # version 0 has only errors of partitions
-    return response
+    return broker.controller.request(request, context.api_version, context.origin(deadline_ms))
 
 
-def failed_elect_leaders(request: ElectLeadersRequest, error: KafkaError) -> Sliced[ElectLeadersResponse]:
-    """The error for the whole request, and for every named partition."""
-    response = ElectLeadersResponse(error_code=error.code)
+def failed_elect_leaders_in(version: int) -> Callable[[ElectLeadersRequest, KafkaError], Sliced[ElectLeadersResponse]]:
+    """The error for the whole request, which version 0 cannot express, and for every named partition."""
+
+    def failed(request: ElectLeadersRequest, error: KafkaError) -> Sliced[ElectLeadersResponse]:
+        return _failed_election(request, error, error.code if version >= _ERROR_OF_REQUEST_SINCE else 0)
+
+    return failed
+
+
+def _failed_election(request: ElectLeadersRequest, error: KafkaError, code: int) -> Sliced[ElectLeadersResponse]:
+    response = ElectLeadersResponse(error_code=code)
     for topic in request.topic_partitions or ():
         result = ReplicaElectionResult(topic=topic.topic)
         response.replica_election_results.append(result)

@@ -1,8 +1,14 @@
 from __future__ import annotations
 
+from collections.abc import Generator
 from pathlib import Path
 
+import pytest
+
 from moldau.protocol.api import request_class, response_class
+from moldau.protocol.errors import ErrorCode, KafkaError
+from moldau.protocol.samples import Samples
+from moldau.protocol.steps import completed
 from moldau.server.apis import APIS
 from moldau.server.controller_apis import CONTROLLER_APIS, FORWARDABLE
 from moldau.server.requests.api_page import page
@@ -20,6 +26,18 @@ def test_every_served_version_has_a_handler_a_decoder_and_an_encoder() -> None:
             route = Route(api, version)
             assert callable(route.handle)
             assert callable(route.failed)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.ILLEGAL_SASL_STATE])
+def test_every_served_version_has_a_response_for_an_error_of_the_request(code: ErrorCode) -> None:
+    samples = Samples(1)
+    for api in (*APIS, *CONTROLLER_APIS):
+        for version in range(max(api.min_version, api.lowest_served), api.max_version + 1):
+            route = Route(api, version)
+            answer = route.failed(samples.message(request_class(api.key), version), KafkaError(code, "a reason"))
+            response = completed(answer) if isinstance(answer, Generator) else answer
+            parts = route.encode_response(1, response)
+            assert len(b"".join(parts)) > 8, (api.key, version)  # type: ignore[arg-type]
 
 
 def test_served_versions_are_declared_and_stable() -> None:
