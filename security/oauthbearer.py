@@ -4,8 +4,8 @@
     server    empty, or {"status":"invalid_token"} for an invalid token
     client    after an invalid token: \\x01, which ends the exchange, or a message with another token
 
-A malformed message fails immediately. Extensions are accepted and ignored. Why a token is invalid is logged, and not
-sent to the client.
+A malformed message fails immediately. Extensions are accepted and ignored. Why a token is invalid is for the log
+(`sasl.Rejection`), and not sent to the client.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from .sasl import Identity, Job, SaslFailure, without_escapes
+from .sasl import Identity, Job, Rejection, SaslFailure, without_escapes
 
 MECHANISM: Final = "OAUTHBEARER"
 
@@ -45,15 +45,9 @@ class InvalidTokenError(Exception):
 class OAuthBearerExchange:
     """See the module docstring."""
 
-    def __init__(
-        self, validate: Callable[[str], OAuthToken], log: Callable[[str], None], *, in_thread: bool = True
-    ) -> None:
-        """``validate`` raises `InvalidTokenError`. ``in_thread``: it takes milliseconds, or reads files.
-
-        ``log`` receives the reason why a token is invalid.
-        """
+    def __init__(self, validate: Callable[[str], OAuthToken], *, in_thread: bool = True) -> None:
+        """``validate`` raises `InvalidTokenError`. ``in_thread``: it takes milliseconds, or reads files."""
         self._validate = validate
-        self._log = log
         self._in_thread = in_thread
         self._error = ""  # the response to an invalid token
         self.identity: Identity | None = None
@@ -80,12 +74,11 @@ class OAuthBearerExchange:
         try:
             valid = self._validate(token)
         except InvalidTokenError as error:
-            self._log(str(error))
             answer = {"status": "invalid_token" if error.missing_scope is None else "insufficient_scope"}
             if error.missing_scope is not None:
                 answer["scope"] = error.missing_scope
             self._error = json.dumps(answer, separators=(",", ":"))
-            return self._error.encode()
+            return Rejection(self._error.encode(), str(error))
         if authorization_id not in ("", valid.subject):
             raise SaslFailure(
                 "Authentication failed: Client requested an authorization id that is different from the token's "

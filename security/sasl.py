@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 
 class SaslFailure(Exception):  # noqa: N818 - an outcome of an exchange
@@ -30,9 +30,24 @@ class Identity(NamedTuple):
     """It has authenticated with a delegation token."""
 
 
+MAX_REASON: Final = 300
+"""The client determines parts of the reason, and its token may have 64 kB."""
+
 Job = Callable[[], bytes]
 """Computes the response to a token. It takes milliseconds, so it runs in a thread. Raises `SaslFailure` or
 `SaslInterruption`."""
+
+
+class Rejection(bytes):
+    """A response to a token that is not valid. The exchange continues: the client may send another token."""
+
+    reason: str
+    """For the log, at most `MAX_REASON` characters."""
+
+    def __new__(cls, response: bytes, reason: str) -> Rejection:
+        made = super().__new__(cls, response)
+        made.reason = reason if len(reason) <= MAX_REASON else f"{reason[:MAX_REASON]}..."
+        return made
 
 
 class SaslExchange(Protocol):

@@ -193,8 +193,9 @@ def note_positions(broker: Broker, fetch: FetchContext) -> Sliced[None]:
 
 
 def failed(request: FetchRequest | FetchContext, error: KafkaError) -> FetchResponse | Sliced[FetchResponse]:
-    """An error of the session, or an internal error, which every partition has below version 13 (without topic ids)."""
-    if error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
+    """An error of the session, or of the whole request, which every partition has below version 13 (without topic
+    ids)."""
+    if error.code in (ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.ILLEGAL_SASL_STATE):
         return _failed_partitions(request, error)
     return FetchResponse(error_code=error.code, session_id=0)
 

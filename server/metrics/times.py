@@ -102,6 +102,7 @@ class MeasuredDispatcher:
         """By the key of the API."""
         self.completes_earlier = dispatcher.completes_earlier
         self.finish = dispatcher.finish
+        self.refuse = dispatcher.refuse
 
     def times_of(self, api_key: int) -> RequestTimes:
         """The durations of the requests of an API."""

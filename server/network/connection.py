@@ -58,6 +58,9 @@ from .sending import Sending, Wait, bytes_in_memory
 from .transport import HandshakeFailed, SendFirst, TurnFirst
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...protocol.errors import KafkaError
     from ..concurrency.event_loop import HangUps, Readiness
     from ..concurrency.timers import Timer, TimerWheel
     from ..concurrency.turns import Turns
@@ -794,6 +797,10 @@ class Connection:
     def dispatch(self, frame: Frame) -> InFlight | list[Part] | None:
         """Serve a frame that has passed the gate; see `frames.FrameHandler.handle`."""
         return self._host.dispatcher.handle(self, frame)
+
+    def refuse(self, frame: Frame, error: KafkaError, respond: Callable[[list[Part] | None], None]) -> None:
+        """Build the response to a frame that the gate refuses; see `frames.FrameHandler.refuse`."""
+        self._host.dispatcher.refuse(frame, error, respond)
 
     def authenticated(self, *, keep_gate: bool) -> None:
         """The peer is authenticated: from now on its requests may be as large as those of all connections.

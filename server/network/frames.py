@@ -9,6 +9,9 @@ from ...log.descriptors import FileRange
 from ...protocol.records import Buffer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...protocol.errors import KafkaError
     from .connection import Connection
 
 Frame = bytes | bytearray | mmap
@@ -76,6 +79,10 @@ class FrameHandler(Protocol):
 
     def finish(self, context: Any, answer: Any) -> None:
         """Complete a pending request in slices; see `RequestContext.reply_in_slices`."""
+
+    def refuse(self, frame: Frame, error: KafkaError, respond: Callable[[list[Part] | None], None]) -> None:
+        """Build the response with an error to a request that is not served, and call ``respond`` with it in a later
+        iteration; None if there is no such response."""
 
 
 class Gate(Protocol):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 from urllib.parse import unquote, urlsplit
 
@@ -49,14 +48,13 @@ def exchanges_of(
 ) -> Callable[[], OAuthBearerExchange]:
     """Creates an exchange for each authentication. Raises ConfigError."""
     name, handler = _value(settings, HANDLER)
-    log = partial(logger.info, "A token of a client of the listener %s is not valid: %s", settings.listener_name)
     if handler is None or handler == _UNSIGNED:
         validate = _unsigned(settings, entry, now_ms)
-        return lambda: OAuthBearerExchange(validate, log, in_thread=False)
+        return lambda: OAuthBearerExchange(validate, in_thread=False)
     if handler not in _SIGNED:
         _fail(settings, name, f"Java classes are not loaded, only {min(_SIGNED)} is known")
     validate = _signed(settings, entry, now_ms, monotonic_ms)
-    return lambda: OAuthBearerExchange(validate, log)
+    return lambda: OAuthBearerExchange(validate)
 
 
 def _unsigned(settings: ListenerConfig, entry: JaasEntry, now_ms: Clock) -> Validate:

@@ -506,6 +506,32 @@ class Dispatcher:
         """See `frames.FrameHandler`."""
         return not self._apis[ApiKey(int.from_bytes(frame[:2], "big"))].may_wait_behind
 
+    def refuse(self, frame: Frame, error: KafkaError, respond: Callable[[list[Part] | None], None]) -> None:
+        """See `frames.FrameHandler`. A large request has no response: it would have to be decoded in slices."""
+        assert self._slices is not None
+        self._slices.begin_shielded(self._refuse_later(frame, error, respond))
+
+    def _refuse_later(
+        self, frame: Frame, error: KafkaError, respond: Callable[[list[Part] | None], None]
+    ) -> Sliced[None]:
+        parts: list[Part] | None = None
+        try:
+            route_key, correlation_id = _HEADER.unpack_from(frame)
+            route = yield from self.route_of(route_key >> 16, route_key & 0xFFFF)
+            if route is not None and len(frame) <= SLICED_BYTES:
+                _, offset = decode_client_id(frame, route.header_version)
+                request, _ = route.decode(frame, offset)
+                if route.api.key is not ApiKey.PRODUCE or request.acks:
+                    answer = route.failed(request, error)
+                    if isinstance(answer, Generator):
+                        answer = yield from answer
+                    parts = route.encode_response(correlation_id, answer)
+        except (MalformedMessage, OSError) as problem:  # an import fails if there is no free descriptor
+            logger.debug("A request that is refused has no response: %s", problem)
+        except Exception:
+            logger.exception("Building the response to a request that is refused failed with an unexpected error")
+        respond(parts)
+
     def finish(self, context: ServedRequest, answer: Any) -> None:
         """Complete a pending request; see `frames.FrameHandler`."""
         assert self._slices is not None

@@ -150,6 +150,9 @@ class FaultInjection:
     def finish(self, context: Any, answer: Any) -> None:
         self._inner.finish(context, answer)
 
+    def refuse(self, frame: Frame, error: KafkaError, respond: Callable[[list[Part] | None], None]) -> None:
+        self._inner.refuse(frame, error, respond)
+
     # Faults before the request is processed
 
     def _instead(

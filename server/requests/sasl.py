@@ -7,7 +7,8 @@ serves them. The order of frames:
     SaslHandshake version 1, then SaslAuthenticate until the exchange is complete
     or SaslHandshake version 0, then tokens without headers
 
-Any other frame closes the connection. No other request is decoded before the client is authenticated.
+Any other frame closes the connection. During an exchange, the response to another request is ILLEGAL_SASL_STATE, if the
+request is small and its response has a place for an error. Before an exchange, no other request is decoded.
 
 - A failed authentication is answered, and the connection closed, after a delay. Nothing is read from it meanwhile.
 - If the session has a lifetime, the client must authenticate again before its end, as the same principal, with the same
@@ -28,12 +29,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...protocol.api import ApiKey, request_header_version, response_header_version
 from ...protocol.codec import decode_at, encode
-from ...protocol.errors import ErrorCode, MalformedMessage
-from ...protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ...protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from ...protocol.messages.api_versions import ApiVersionsRequest
 from ...protocol.messages.headers import ResponseHeader
 from ...protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from ...protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from ...security.sasl import Job, SaslExchange, SaslFailure, SaslInterruption
+from ...security.sasl import Job, Rejection, SaslExchange, SaslFailure, SaslInterruption
 from ..handlers.api_versions import is_valid_software
 from .dispatch import decode_client_id
 
@@ -206,15 +207,7 @@ class SaslAuthentication:
             request = _decode(SaslAuthenticateRequest, version, frame)
             header = bytes(frame[:_HEADER_BYTES])
             return self._evaluate(connection, bytes(request.auth_bytes), partial(self._response, version, header))
-        illegal: Message | None = None
-        if key == ApiKey.API_VERSIONS and version in ApiVersionsRequest.VERSIONS:
-            illegal = ApiVersionsResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
-        elif key == ApiKey.SASL_HANDSHAKE and version in SaslHandshakeRequest.VERSIONS:
-            illegal = SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
-        reason = f"{_name(key)} v{version} during a SASL exchange"
-        if illegal is None:
-            return self._refuse(connection, reason)
-        return self._fail(connection, _encode(illegal, version, frame), reason)
+        return self._refuse_with_error(connection, f"{_name(key)} v{version} during a SASL exchange", frame)
 
     def _response(self, version: int, header: bytes, result: bytes | SaslFailure) -> list[Part]:
         """The response to SaslAuthenticate. ``header``: that of the request."""
@@ -240,7 +233,7 @@ class SaslAuthentication:
         try:
             answer = self._exchange.evaluate(token)
             if isinstance(answer, bytes):
-                self._evaluated(connection)
+                self._evaluated(connection, answer)
                 return respond(answer)
         except SaslFailure as failure:
             return self._fail(connection, respond(failure), str(failure))
@@ -258,7 +251,7 @@ class SaslAuthentication:
             return
         try:
             answer = job.result()
-            self._evaluated(connection)
+            self._evaluated(connection, answer)
             pending.respond(respond(answer))
         except SaslFailure as failure:
             self._fail(connection, respond(failure), str(failure), pending)
@@ -269,9 +262,11 @@ class SaslAuthentication:
             connection.close("its authentication failed", level=logging.ERROR)
         connection.end_work()
 
-    def _evaluated(self, connection: Connection) -> None:
+    def _evaluated(self, connection: Connection, answer: bytes) -> None:
         """A token was evaluated: the exchange may be complete. Raises `SaslFailure`."""
         assert self._exchange is not None
+        if isinstance(answer, Rejection):
+            connection.log(f"its token is not valid: {answer.reason}", level=logging.INFO)
         identity = self._exchange.identity
         if identity is None:
             return
@@ -347,6 +342,24 @@ class SaslAuthentication:
         self._state = State.FAILED
         connection.close(f"it sent {what}", level=level)
         return None
+
+    def _refuse_with_error(self, connection: Connection, what: str, frame: Frame) -> InFlight:
+        """Close the connection after the response ILLEGAL_SASL_STATE, if the request has one."""
+        self._state = State.FAILED
+        connection.stop_reading()
+        pending = _Pending(connection)
+
+        def respond(parts: list[Part] | None) -> None:
+            if connection.closed:
+                return
+            if parts is None:
+                self._refuse(connection, what)
+            else:
+                self._fail(connection, parts, what, pending)
+
+        error = KafkaError(ErrorCode.ILLEGAL_SASL_STATE, "Another request during SASL authentication.")
+        connection.refuse(frame, error, respond)
+        return pending
 
     def _fail(
         self, connection: Connection, parts: list[Part], reason: str, pending: _Pending | None = None

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from moldau.security.jwt_claims import SignedRules, UnsignedRules, validate_signed, validate_unsigned
 from moldau.security.jwt_signatures import ALGORITHMS, JwksError, ProviderKey, keys_of, verified
 from moldau.security.oauthbearer import InvalidTokenError, OAuthBearerExchange, OAuthToken
-from moldau.security.sasl import Identity, SaslFailure
+from moldau.security.sasl import Identity, Rejection, SaslFailure
 
 from .evaluation import evaluate
 
@@ -48,17 +48,20 @@ class Exchange:
     """An exchange in which one token is valid."""
 
     def __init__(self, *, in_thread: bool = False, scope: str | None = None) -> None:
-        self.log: list[str] = []
+        self.log: list[str] = []  # the reasons of rejections
 
         def validate(token: str) -> OAuthToken:
             if token != "good":
                 raise InvalidTokenError("it is not good", scope)
             return OAuthToken("alice", 1234)
 
-        self.exchange = OAuthBearerExchange(validate, self.log.append, in_thread=in_thread)
+        self.exchange = OAuthBearerExchange(validate, in_thread=in_thread)
 
     def send(self, data: bytes) -> bytes:
-        return evaluate(self.exchange, data)
+        answer = evaluate(self.exchange, data)
+        if isinstance(answer, Rejection):
+            self.log.append(answer.reason)
+        return answer
 
 
 @pytest.mark.parametrize(

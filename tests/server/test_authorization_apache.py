@@ -98,6 +98,18 @@ class Peer(NamedTuple):
                 wanted.timeout_ms = 60_000  # Apache Kafka's controller looks at it first
             return wire.call(wanted, version)
 
+    def interrupt(self, request: Any, version: int) -> Any:
+        """The response to the request instead of SaslAuthenticate, after which the connection is closed; None: there
+        is no response."""
+        with WireClient(self.secure) as wire:
+            assert wire.call(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
+            try:
+                response = wire.call(deepcopy(request), version)
+            except ConnectionError:
+                return None
+            assert wire.closed_by_server()
+            return response
+
 
 @pytest.fixture(scope="module")
 def peers() -> Iterator[tuple[Peer, Peer]]:
@@ -210,6 +222,14 @@ def test_the_same_answers(
     for peer in peers:
         peer.acl(operation, kind, NAMES[kind], AclPermission.DENY)
     same(is_refused=True)
+
+
+@pytest.mark.parametrize(("request_", "version"), [case[:2] for case in CASES], ids=name_of)
+def test_the_same_answers_during_an_exchange(peers: tuple[Peer, Peer], request_: Any, version: int) -> None:
+    if request_.API_KEY == ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS:
+        request_ = DescribeUserScramCredentialsRequest(users=[UserName(name="alice")])  # as in `test_the_same_answers`
+    ours, theirs = (fields_of(peer.interrupt(request_, version)) for peer in peers)
+    assert ours == theirs
 
 
 def several() -> Iterator[Any]:

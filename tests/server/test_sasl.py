@@ -17,7 +17,7 @@ from moldau.protocol.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 from moldau.protocol.messages.api_versions import ApiVersionsRequest
-from moldau.protocol.messages.metadata import MetadataRequest
+from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from moldau.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from moldau.security.scram import SHA_256, SHA_512, ScramMechanism, salted_password
@@ -46,7 +46,7 @@ class Sasl:
 
     def __init__(self, running: Any) -> None:
         self.running = running
-        self.plain, self.address = (f"{host}:{port}" for host, port in running.server.addresses)
+        self.plain, self.address = (f"{host}:{port}" for host, port in running.server.addresses[:2])
 
     def wire(self) -> WireClient:
         return WireClient(self.address)
@@ -301,7 +301,9 @@ def test_requests_during_an_exchange(sasl: Sasl) -> None:
         assert wire.closed_by_server()
     with sasl.wire() as wire:
         handshake(wire)
-        wire.send(MetadataRequest(topics=None), 9)
+        response = wire.call(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 9)
+        assert [(topic.name, topic.error_code) for topic in response.topics] == [("t", ErrorCode.ILLEGAL_SASL_STATE)]
+        assert (response.brokers, response.cluster_id) == ([], None)
         assert wire.closed_by_server()
 
 
@@ -468,7 +470,7 @@ def test_other_requests_during_a_new_authentication_close_the_connection(session
         authenticate(wire)
         clock.ahead_ms = 1000
         handshake(wire)
-        wire.send(MetadataRequest(topics=None), 9)
+        assert wire.call(MetadataRequest(topics=None), 13).error_code == ErrorCode.ILLEGAL_SASL_STATE
         assert wire.closed_by_server()
 
 
