@@ -284,6 +284,11 @@ class ListenerConfig(TypedAccess):
         """Whether the value was set for this listener."""
         return self._config.text(self.own_name(name)) is not None
 
+    @property
+    def is_inter_broker(self) -> bool:
+        """Whether other brokers connect to this listener."""
+        return self._config.inter_broker_listener_name == self.listener_name.upper()
+
     def text(self, name: str) -> str | None:
         """The unparsed value of a setting under its full name."""
         return self._config.text(name)

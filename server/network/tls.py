@@ -43,6 +43,9 @@ _HANDSHAKE_RECEIVE_BYTES: Final = 32 * 1024
 _HANDSHAKE_RECORD: Final = 0x16
 _SHOWN_BYTES: Final = 8
 
+_MAX_FLIGHTS: Final = 10
+"""More than a handshake has."""
+
 # One buffer for the ciphertext of all connections: it is in use only within `receive_into`.
 _received = memoryview(bytearray(_RECEIVE_BYTES))
 
@@ -107,6 +110,27 @@ def client_context(
     if store is not None:
         _load_key(context, store)
     return context
+
+
+def handshake_problem(server: ssl.SSLContext, client: ssl.SSLContext) -> str | None:
+    """Why a client with one context cannot connect to a server with the other one; None if it can."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    peers = [
+        client.wrap_bio(to_client, to_server, server_hostname="localhost"),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for _ in range(_MAX_FLIGHTS):
+        for peer in list(peers):
+            try:
+                peer.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            except ssl.SSLError as error:
+                return _text(error)
+            peers.remove(peer)
+        if not peers:
+            return None
+    return "the handshake does not end"
 
 
 def _limit(context: ssl.SSLContext, versions: tuple[str, ...], ciphers: str | None) -> None:

@@ -5,6 +5,10 @@ that cannot be used is INVALID_REQUEST, and nothing changes. When the change is 
 the new context is installed. Connections that exist keep theirs. The links to other nodes have the settings of the
 listener that they connect to, so they change with it.
 
+Other brokers must be able to connect to the inter-broker listener during the change: with its old stores to the new
+ones, and with the new stores to the old ones. This is tried with handshakes in memory, as in Apache Kafka, if the
+listener has a trust store.
+
 A new key store has as many entries as the old one, and a certificate for the same name and at least the same
 alternative names, so that a wrong file does not disconnect clients. ``ssl.allow.dn.changes`` and
 ``ssl.allow.san.changes`` permit other names. A trust store cannot be added, because it would change who may connect.
@@ -140,6 +144,9 @@ class _TlsListener:
             if self._settings.trusted is None and new.trusted is not None:
                 _refuse(settings, "a trust store cannot be added while the server runs")
             _check_replacement(settings, self._settings.store, new.store)
+            if settings.is_inter_broker and self._settings.trusted is not None:
+                _check_connects(settings, self._settings, new, "the new key store, with the trust store of before")
+                _check_connects(settings, new, self._settings, "the key store of before, with the new trust store")
         return partial(self._install, new, tls_context(settings, new))
 
     def _install(self, settings: TlsSettings, context: ssl.SSLContext) -> None:
@@ -207,6 +214,24 @@ class _SaslListener:
     def _install(self, settings: dict[str, Mapping[str, str]], mechanisms: Mapping[str, Mechanism]) -> None:
         self._security.mechanisms = mechanisms
         self._settings = settings
+
+
+def _check_connects(settings: ListenerConfig, client: TlsSettings, server: TlsSettings, what: str) -> None:
+    """Raise ConfigError if a broker with the stores of ``client`` cannot connect to one with those of ``server``."""
+    from ..network.tls import TlsError, client_context, handshake_problem
+
+    try:
+        context = client_context(
+            client.store, trusted=client.trusted, checks_host=False, versions=client.versions, ciphers=client.ciphers
+        )
+    except TlsError as error:
+        _refuse(settings, str(error))
+    problem = handshake_problem(tls_context(settings, server), context)
+    if problem is not None:
+        _refuse(
+            settings,
+            f"other brokers could not verify {what} ({problem}). Let all brokers trust both authorities first",
+        )
 
 
 def _check_replacement(settings: ListenerConfig, old: KeyStore, new: KeyStore) -> None:

@@ -219,6 +219,47 @@ def test_a_trust_store_is_replaced(serve: Any, first: Issued, tmp_path: Path) ->
         server.connect(bob)
 
 
+def test_brokers_must_be_able_to_connect_with_old_and_new_stores(serve: Any, first: Issued, tmp_path: Path) -> None:
+    """The stores of the inter-broker listener: a key store that its trust store does not verify is refused."""
+    second = OTHER.server()
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_text(AUTHORITY.certificate)
+    trust = {"ssl.truststore.location": str(trusted)}
+    server = serve(first, {"inter.broker.listener.name": "SSL", **trust})
+    path = second.write(tmp_path / "second.pem")
+    code, message = server.alter({LOCATION: str(path)})
+    assert code == ErrorCode.INVALID_REQUEST
+    assert "other brokers could not verify the new key store, with the trust store of before" in message
+    assert server.certificate() == der(first)
+
+    # A trust store without the authority of the present certificate is refused, too.
+    only_other = tmp_path / "only-other.pem"
+    only_other.write_text(OTHER.certificate)
+    name = "listener.name.ssl.ssl.truststore.location"
+    code, message = server.alter({name: str(only_other)})
+    assert code == ErrorCode.INVALID_REQUEST
+    assert "other brokers could not verify the key store of before, with the new trust store" in message
+
+    # In steps: both authorities, then the key store.
+    both = tmp_path / "both.pem"
+    both.write_text(AUTHORITY.certificate + OTHER.certificate)
+    assert server.alter({name: str(both)}) == (0, "")
+    assert server.alter({LOCATION: str(path)}) == (0, "")
+    assert server.certificate() == der(second)
+    assert server.alter({name: str(only_other)}) == (0, "")
+
+
+def test_other_listeners_may_have_certificates_that_they_do_not_trust(
+    serve: Any, first: Issued, tmp_path: Path
+) -> None:
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_text(AUTHORITY.certificate)
+    server = serve(first, {"ssl.truststore.location": str(trusted)})
+    second = OTHER.server()
+    assert server.alter({LOCATION: str(second.write(tmp_path / "second.pem"))}) == (0, "")
+    assert server.certificate() == der(second)
+
+
 def test_a_trust_store_cannot_be_added(serve: Any, first: Issued, tmp_path: Path) -> None:
     trusted = tmp_path / "trusted.pem"
     trusted.write_text(OTHER.certificate)
