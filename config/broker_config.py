@@ -7,14 +7,17 @@ The order of precedence is Kafka's (KIP-226): this broker's dynamic settings, th
 (file < environment < command line, merged by ``sources.py``), the defaults.
 """
 
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from . import broker, topic
 from .definition import ConfigError, ConfigSource, ConfigValue, format_value, invalid_value
 from .integers import bounded_integer
 from .typed_access import TypedAccess
+
+logger = logging.getLogger(__name__)
 
 _NONE: Final[Mapping[str, str]] = {}
 
@@ -42,13 +45,26 @@ class StaticValue(NamedTuple):
     the text, which may be a secret."""
 
 
+Replace = Callable[[str, str], str]
+"""The text of a setting, given by its name, with the values of its references (`providers`). Raises ConfigError."""
+
+
 class BrokerConfig(TypedAccess):
     """A broker's settings; see the module. ``static`` maps names to the values of the sources.
 
     Besides ``get`` there are ``config.int(name)``, ``config.optional_str(name)`` and so on (``TypedAccess``).
     """
 
-    __slots__ = ("_dynamic_broker", "_dynamic_default", "_parsed", "_topic_defaults", "static")
+    __slots__ = (
+        "_dynamic_broker",
+        "_dynamic_default",
+        "_new_replacement",
+        "_parsed",
+        "_topic_defaults",
+        "_written_broker",
+        "_written_default",
+        "static",
+    )
 
     def __init__(
         self,
@@ -56,14 +72,19 @@ class BrokerConfig(TypedAccess):
         *,
         dynamic_default: Mapping[str, str] = _NONE,
         dynamic_broker: Mapping[str, str] = _NONE,
+        new_replacement: Callable[[], Replace | None] = lambda: None,
     ) -> None:
+        """``new_replacement`` returns what replaces references in dynamic settings; None: there are no providers. Each
+        one reads a file once."""
+        self._new_replacement = new_replacement
         self.static = dict(static or {})
         # node.id replaced broker.id; the setting that is given applies to both.
         for given, other in (("node.id", "broker.id"), ("broker.id", "node.id")):
             if given in self.static and other not in self.static:
                 self.static[other] = self.static[given]
-        self._dynamic_default = dynamic_default
-        self._dynamic_broker = dynamic_broker
+        # As they are in the metadata log, and with the values of references.
+        self._written_default, self._written_broker = dynamic_default, dynamic_broker
+        self._dynamic_default, self._dynamic_broker = dynamic_default, dynamic_broker
         self._parsed: dict[str, ConfigValue] = {}
         self._topic_defaults: dict[str, ConfigValue] | None = None
 
@@ -71,22 +92,28 @@ class BrokerConfig(TypedAccess):
         """The same static settings with different dynamic ones: those of all brokers, and of this one.
 
         Settings that cannot be changed on a running broker or cannot be parsed are ignored, as in Kafka. They were
-        rejected when they were set, so they can only come from metadata of another version. Unknown names are kept:
-        they have no effect, and DescribeConfigs lists them.
+        rejected when they were set, so they can only come from metadata of another version, or have a reference whose
+        value has changed. Unknown names are kept: they have no effect, and DescribeConfigs lists them.
         """
-        return BrokerConfig(
-            self.static,
-            dynamic_default=_usable(default, per_broker=False),
-            dynamic_broker=_usable(broker_specific, per_broker=True),
-        )
+        replace = self._new_replacement() if default or broker_specific else None
+        config = BrokerConfig(self.static, new_replacement=self._new_replacement)
+        config._written_default, config._dynamic_default = _usable(default, replace, per_broker=False)
+        config._written_broker, config._dynamic_broker = _usable(broker_specific, replace, per_broker=True)
+        return config
+
+    def replaced(self, dynamic: Mapping[str, str]) -> dict[str, str]:
+        """Dynamic settings with the values of their references. Raises ConfigError."""
+        replace = self._new_replacement()
+        return dict(dynamic) if replace is None else {name: replace(name, text) for name, text in dynamic.items()}
 
     def with_static(self, more: Mapping[str, StaticValue]) -> "BrokerConfig":
         """The same settings with these static settings over the others; for startup, before there are dynamic ones."""
-        return BrokerConfig({**self.static, **more})
+        return BrokerConfig({**self.static, **more}, new_replacement=self._new_replacement)
 
     def without_static(self, name: str) -> "BrokerConfig":
         """The same settings without this static setting; also for startup."""
-        return BrokerConfig({key: value for key, value in self.static.items() if key != name})
+        remaining = {key: value for key, value in self.static.items() if key != name}
+        return BrokerConfig(remaining, new_replacement=self._new_replacement)
 
     def get(self, name: str) -> ConfigValue:
         """The parsed value in effect. KeyError for an unknown name, ConfigError for an invalid value."""
@@ -112,11 +139,20 @@ class BrokerConfig(TypedAccess):
         texts = {name: value.text for name, value in self.static.items()} | {**self._dynamic_default}
         return {name: text for name, text in (texts | {**self._dynamic_broker}).items() if name.startswith(prefixes)}
 
+    def without_values(self, message: str) -> str:
+        """See the function of this name: for the dynamic settings."""
+        message = without_values(message, self._written_broker, self._dynamic_broker)
+        return without_values(message, self._written_default, self._dynamic_default)
+
     def reference(self, name: str) -> str | None:
         """The value in effect as it was written, if a part of it comes from a provider."""
-        if name in self._dynamic_broker or name in self._dynamic_default or name not in self.static:
-            return None
-        return self.static[name].reference
+        for written, texts in (
+            (self._written_broker, self._dynamic_broker),
+            (self._written_default, self._dynamic_default),
+        ):
+            if name in written:
+                return None if written[name] == texts[name] else written[name]
+        return self.static[name].reference if name in self.static else None
 
     def origin(self, name: str) -> str:
         """The origin of the value in effect, for messages."""
@@ -129,9 +165,9 @@ class BrokerConfig(TypedAccess):
     def written(self, source: ConfigSource) -> Mapping[str, str]:
         """The unparsed values of one source; for DEFAULT_CONFIG, the defaults that are not null."""
         if source is ConfigSource.DYNAMIC_BROKER_CONFIG:
-            return self._dynamic_broker
+            return self._written_broker
         if source is ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG:
-            return self._dynamic_default
+            return self._written_default
         if source is ConfigSource.STATIC_BROKER_CONFIG:
             return {name: value.reference or value.text for name, value in self.static.items()}
         if source is ConfigSource.DEFAULT_CONFIG:
@@ -306,15 +342,35 @@ class ListenerConfig(TypedAccess):
         return self.own_name(name) if self.is_own(name) else name
 
 
-def _usable(dynamic: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
-    usable = {}
+def without_values(message: str, written: Mapping[str, str], values: Mapping[str, str]) -> str:
+    """An error message in which the values of references are the references again: they may be secrets.
+
+    ``written`` are the settings with the references, ``values`` the same settings with the values.
+    """
+    for name, value in values.items():
+        if value and value != written[name]:
+            message = message.replace(value, written[name])
+    return message
+
+
+def _usable(
+    dynamic: Mapping[str, str], replace: Replace | None, *, per_broker: bool
+) -> tuple[dict[str, str], dict[str, str]]:
+    """The settings that can be used, as they were written, and with the values of their references."""
+    written, usable = {}, {}
     for name, text in dynamic.items():
+        value = text
         try:
-            broker.validate_dynamic_configs({name: text}, per_broker=per_broker)
-        except ConfigError:
+            if replace is not None:
+                value = replace(name, text)
+            broker.validate_dynamic_configs({name: value}, per_broker=per_broker)
+        except ConfigError as error:
+            if replace is not None:
+                reason = without_values(error.message, {name: text}, {name: value})
+                logger.warning("The dynamic setting %s is ignored: %s", name, reason)
             continue
-        usable[name] = text
-    return usable
+        written[name], usable[name] = text, value
+    return written, usable
 
 
 def _parse_listener(setting: str, entry: str, protocols: Mapping[str, str]) -> Listener:

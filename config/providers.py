@@ -1,4 +1,4 @@
-"""Values of static settings from files and variables (KIP-297): ``${provider:path:key}`` or ``${provider:key}``.
+"""Values of settings from files and variables (KIP-297, KIP-421): ``${provider:path:key}`` or ``${provider:key}``.
 
 ``config.providers`` names the providers, ``config.providers.NAME.class`` their classes, and
 ``config.providers.NAME.param.PARAMETER`` their parameters. Apache Kafka's three classes are known:
@@ -10,6 +10,9 @@
 A value may have several references, and other text. A reference is as short as possible, and is not nested. Text in
 this form without a provider of this name is not changed. A reference whose provider has no such value is an error: in
 Apache Kafka it stays as text, so that it would become, for example, a password.
+
+The dynamic settings of brokers may have references to the same providers. The metadata log has the reference, and each
+broker its own value.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from .broker_config import StaticValue
+from .broker_config import Replace, StaticValue
 from .definition import ConfigError
 from .properties import parse_properties
 
@@ -33,12 +36,26 @@ _Find = Callable[[str, str], str]
 
 def resolved(static: Mapping[str, StaticValue], environment: Mapping[str, str]) -> dict[str, StaticValue]:
     """The same settings with their references replaced. Raises ConfigError."""
-    names = [name.strip() for name in static[NAMES].text.split(",")] if NAMES in static else []
-    providers = {name: _provider(name, static, environment) for name in names if name}
-    if not providers:
+    replace = replacement(static, environment)
+    if replace is None:
         return dict(static)
 
     def replaced(setting: str, value: StaticValue) -> StaticValue:
+        text = replace(setting, value.text)
+        return value if text == value.text else StaticValue(text, value.origin, value.text)
+
+    return {name: value if name.startswith(NAMES) else replaced(name, value) for name, value in static.items()}
+
+
+def replacement(static: Mapping[str, StaticValue], environment: Mapping[str, str]) -> Replace | None:
+    """Replaces the references in the text of a setting; None if there are no providers. A file is read once. Raises
+    ConfigError, as the returned function does."""
+    names = [name.strip() for name in static[NAMES].text.split(",")] if NAMES in static else []
+    providers = {name: _provider(name, static, environment) for name in names if name}
+    if not providers:
+        return None
+
+    def replace(setting: str, text: str) -> str:
         def find(match: re.Match[str]) -> str:
             provider = providers.get(match[1])
             if provider is None:
@@ -48,10 +65,14 @@ def resolved(static: Mapping[str, StaticValue], environment: Mapping[str, str]) 
             except ConfigError as error:
                 raise ConfigError(f"Invalid value {match[0]} for configuration {setting}: {error}", setting) from None
 
-        text = re.sub(_REFERENCE, find, value.text)
-        return value if text == value.text else StaticValue(text, value.origin, value.text)
+        return re.sub(_REFERENCE, find, text)
 
-    return {name: value if name.startswith(NAMES) else replaced(name, value) for name, value in static.items()}
+    return replace
+
+
+def has_reference(text: str) -> bool:
+    """Whether a part of a value has the form of a reference."""
+    return re.search(_REFERENCE, text) is not None
 
 
 def _provider(name: str, static: Mapping[str, StaticValue], environment: Mapping[str, str]) -> _Find:

@@ -14,7 +14,7 @@ from . import broker, topic
 from .broker_config import BrokerConfig, Listener, StaticValue
 from .definition import ConfigError
 from .properties import parse_properties
-from .providers import resolved
+from .providers import replacement, resolved
 
 __all__ = ["BrokerConfig", "Listener", "StaticValue", "load", "read_environment", "read_file", "read_overrides"]
 
@@ -59,7 +59,8 @@ def load(
     static.update(read_environment(environment or {}))
     static.update(read_overrides(overrides))
     static.update(command_line or {})
-    return BrokerConfig(resolved(static, environment or {}))
+    variables = dict(environment or {})
+    return BrokerConfig(resolved(static, variables), new_replacement=lambda: replacement(static, variables))
 
 
 def read_file(path: Path) -> dict[str, StaticValue]:

@@ -27,8 +27,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from ..config import broker as broker_settings
 from ..config import group as group_settings
 from ..config import topic as topic_settings
+from ..config.broker_config import without_values
 from ..config.checks import cordoned_problem
 from ..config.definition import ConfigError, ConfigType, Setting, format_value
+from ..config.providers import has_reference
 from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages import alter_configs as legacy
 from ..protocol.messages import incremental_alter_configs as incremental
@@ -344,11 +346,16 @@ def _check_state(
             f"The value would exceed {MAX_VALUE_BYTES} bytes",
         )
     if resource.type == BROKER_RESOURCE:
+        written = configs
         try:
+            if resource.name in ("", str(context.node_id)):
+                configs = context.config.replaced(configs)
+            else:  # the other broker has checked the values that come from its providers
+                written = configs = {name: value for name, value in configs.items() if not has_reference(value)}
             broker_settings.validate_dynamic_configs(configs, per_broker=bool(resource.name))
         except ConfigError as error:
             # Kafka's error for an invalid broker config (KAFKA-13609); for a topic it is INVALID_CONFIG.
-            raise _invalid_request(error.message) from None
+            raise _invalid_request(without_values(error.message, written, configs)) from None
         if resource.name == str(context.node_id):
             _check_cordoned(changes, context.config)
         return

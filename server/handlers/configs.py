@@ -203,7 +203,7 @@ def _altered(broker: Broker, context: RequestContext, request: ConfigsRequest) -
                 response = yield from _forwarded(broker, request, forward, None)
                 yield from outcome(broker.slices, reload.reload(broker.metadata.broker_config))
                 return response
-            refused = own_broker, ApiError(ErrorCode.INVALID_REQUEST, problem)
+            refused = own_broker, ApiError(ErrorCode.INVALID_REQUEST, wanted.without_values(problem))
     return (yield from _forwarded(broker, request, forward, refused))
 
 

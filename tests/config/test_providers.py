@@ -142,3 +142,44 @@ def test_references_in_all_sources(tmp_path: Path) -> None:
         overrides=["message.max.bytes=${env:SIZE}"],
     )
     assert (config.str("broker.rack"), config.int("num.partitions"), config.int("message.max.bytes")) == ("r", 7, 9)
+
+
+# -- dynamic settings --------------------------------------------------------------------------------------------------
+
+
+def config_with(environment: dict[str, str]) -> BrokerConfig:
+    return load(environment=environment, overrides=[f"{name}={text}" for name, text in PROVIDERS.items()])
+
+
+def test_dynamic_settings_have_references_to_the_static_providers(secrets: Path) -> None:
+    file = secrets / "kafka.properties"
+    file.write_text("size=4000000\n")
+    reference = f"${{file:{file}:size}}"
+    config = config_with({}).with_dynamic(default={"message.max.bytes": reference}, broker_specific={})
+    assert config.int("message.max.bytes") == 4_000_000
+    assert config.texts(("message.max",)) == {"message.max.bytes": "4000000"}
+    assert config.reference("message.max.bytes") == reference
+    assert config.written(ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG) == {"message.max.bytes": reference}
+    (entry,) = broker_entries(config, ["message.max.bytes"])
+    assert (entry.value, entry.synonyms[0].value) == (reference, reference)
+    file.write_text("size=5000000\n")
+    assert config.int("message.max.bytes") == 4_000_000
+    config = config.with_dynamic(default={"message.max.bytes": reference}, broker_specific={"background.threads": "9"})
+    assert config.int("message.max.bytes") == 5_000_000
+
+
+def test_a_dynamic_setting_whose_value_cannot_be_used_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    config = config_with({"SECRET": "a-secret"})
+    for text in ("${env:SECRET}", "${env:MISSING}"):
+        changed = config.with_dynamic(default={}, broker_specific={"message.max.bytes": text})
+        assert changed.int("message.max.bytes") == 1_048_588
+    assert "The dynamic setting message.max.bytes is ignored: Invalid value ${env:SECRET} for" in caplog.text
+    assert "there is no such variable" in caplog.text
+    assert "a-secret" not in caplog.text
+
+
+def test_without_providers_dynamic_settings_are_unchanged() -> None:
+    text = "${env:NAME}"
+    config = load().with_dynamic(default={}, broker_specific={"listener.name.x.sasl.jaas.config": text})
+    assert config.text("listener.name.x.sasl.jaas.config") == text
+    assert config.reference("listener.name.x.sasl.jaas.config") is None

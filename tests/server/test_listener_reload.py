@@ -331,6 +331,46 @@ def test_a_client_continues_over_a_reload(serve: Any, first: Issued, tmp_path: P
         consumer.close()
 
 
+def test_a_password_may_come_from_a_provider(first: Issued, tmp_path: Path) -> None:
+    """The metadata log has the reference. A value that cannot be used does not appear in the error."""
+    from moldau.testing import Broker
+
+    store = tmp_path / "store.p12"
+    store.write_bytes(first.pkcs12("right-password"))
+    passwords = tmp_path / "passwords.properties"
+    passwords.write_text("right=right-password\nwrong=wrong-password\n")
+    config = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0",
+        "ssl.keystore.location": str(first.write(tmp_path / "server.pem")),
+        "config.providers": "file",
+        "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
+    }
+
+    with Broker(config=config) as broker, WireClient(broker.bootstrap_servers) as wire:
+
+        def alter(changes: Mapping[str, str]) -> tuple[int, str]:
+            configs = [AlterableConfig(name=name, config_operation=0, value=value) for name, value in changes.items()]
+            resource = AlterConfigsResource(resource_type=BROKER_RESOURCE, resource_name="1", configs=configs)
+            (response,) = wire.call(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses
+            return response.error_code, response.error_message or ""
+
+        name = "listener.name.ssl.ssl.keystore.password"
+        for key, expected in (
+            ("wrong", ErrorCode.INVALID_REQUEST),
+            ("missing", ErrorCode.INVALID_REQUEST),
+            ("right", 0),
+        ):
+            code, message = alter({LOCATION: str(store), name: f"${{file:{passwords}:{key}}}"})
+            assert (code, "-password" in message) == (expected, False), message
+        code, message = alter({"message.max.bytes": f"${{file:{passwords}:right}}"})
+        assert code == ErrorCode.INVALID_REQUEST
+        assert message.startswith(f"Invalid value ${{file:{passwords}:right}} for configuration message.max.bytes")
+        logs = b"".join(path.read_bytes() for path in broker.data_dir.glob("__cluster_metadata-0/*.log"))
+        assert f"${{file:{passwords}:right}}".encode() in logs
+        assert b"right-password" not in logs
+        assert "right-password" not in broker.log()
+
+
 def test_other_users_cannot_read_the_metadata_log(serve: Any, first: Issued) -> None:
     (directory,) = serve(first).running.log_dirs
     assert stat.S_IMODE((Path(directory) / "__cluster_metadata-0").stat().st_mode) == 0o700
