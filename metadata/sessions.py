@@ -2,8 +2,12 @@
 
 A broker keeps its session by heartbeats. A broker whose session has expired is fenced, one at each look (`expired`), so
 that the elections of many failed brokers do not form one long task. The clock of sessions is monotonic: a change of the
-wall clock fences no broker. A session belongs to one registration: a broker and
-its epoch. All sessions begin again when a controller becomes active.
+wall clock fences no broker. A session belongs to one registration: a broker and its epoch. All sessions begin again
+when a controller becomes active.
+
+The connection of a process that has died is closed immediately, and a broker that lives connects again for its next
+heartbeat. So a session also expires when its connection has been closed for a third of the timeout. Apache Kafka waits
+for the whole timeout.
 
 The offsets that brokers report decide when a controlled shutdown ends: a broker may stop when all other active brokers
 have applied the records that moved its leaderships.
@@ -20,6 +24,10 @@ if TYPE_CHECKING:
 LOOKS_PER_TIMEOUT: Final = 8
 """How often expired sessions are looked for, in one session timeout."""
 
+_WITHOUT_CONNECTION: Final = 3
+"""The part of the timeout after which a session without a connection expires. `broker.heartbeat.interval.ms` is lower:
+2 s of 9 s by default."""
+
 
 class BrokerSessions:
     """See the module docstring."""
@@ -31,7 +39,10 @@ class BrokerSessions:
         self._local_broker = local_broker
         self.is_connected: Callable[[int, int], bool] = lambda broker_id, epoch: True
         """Whether a connection is open over which the broker has sent a heartbeat with this epoch."""
+        self.is_disconnected: Callable[[int, int], bool] = lambda broker_id, epoch: False
+        """Whether the connection of the latest heartbeat with this epoch is closed. False if there was no heartbeat."""
         self._contacts: dict[tuple[int, int], int] = {}  # latest contact by broker and epoch, the oldest first
+        self._disconnected: dict[tuple[int, int], int] = {}  # when this was noticed
         self._offsets: dict[tuple[int, int], int] = {}  # the offset that the broker has applied
         self._shutdown_offsets: dict[tuple[int, int], int] = {}
         self._required_offsets: dict[tuple[int, int], int] = {}
@@ -46,6 +57,7 @@ class BrokerSessions:
         """A request of the broker has arrived, or it has been registered."""
         self._contacts.pop((broker_id, epoch), None)
         self._contacts[broker_id, epoch] = now_ms
+        self._disconnected.pop((broker_id, epoch), None)
 
     def is_valid(self, broker_id: int, epoch: int, now_ms: int) -> bool:
         """Whether the session of this registration has not expired."""
@@ -54,15 +66,28 @@ class BrokerSessions:
         contact_ms = self._contacts.get((broker_id, epoch))
         return contact_ms is not None and now_ms - contact_ms < self.timeout_ms
 
+    def notice_disconnections(self, now_ms: int) -> None:
+        """To be called periodically, before `expired`. A closed connection counts from the first call that sees it."""
+        for session in self._contacts:
+            if self.is_disconnected(*session):
+                self._disconnected.setdefault(session, now_ms)
+
     def expired(self, now_ms: int) -> tuple[int, int] | None:
         """The broker and the epoch of the session that has expired first. It remains until `end`."""
         for session, contact_ms in self._contacts.items():
-            return session if now_ms - contact_ms >= self.timeout_ms else None
+            if now_ms - contact_ms >= self.timeout_ms or self._is_gone(session, now_ms):
+                return session
         return None
+
+    def _is_gone(self, session: tuple[int, int], now_ms: int) -> bool:
+        noticed_ms = self._disconnected.get(session)
+        return noticed_ms is not None and (now_ms - noticed_ms) * _WITHOUT_CONNECTION >= self.timeout_ms
 
     def end(self, broker_id: int, epoch: int) -> None:
         """The broker stops, or its session has expired: another incarnation may register immediately."""
-        for table in (self._contacts, self._offsets, self._shutdown_offsets, self._required_offsets):
+        self._contacts.pop((broker_id, epoch), None)
+        self._disconnected.pop((broker_id, epoch), None)
+        for table in (self._offsets, self._shutdown_offsets, self._required_offsets):
             table.pop((broker_id, epoch), None)
 
     def require(self, broker_id: int, epoch: int, offset: int) -> None:

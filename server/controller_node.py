@@ -119,6 +119,7 @@ class ControllerNode:
         self._local_broker = metadata.node_id if "broker" in config.roles else None
         self._sessions = BrokerSessions(config.int("broker.session.timeout.ms"), self._local_broker)
         self._sessions.is_connected = self._is_connected
+        self._sessions.is_disconnected = self._is_disconnected
         self._connections: dict[int, tuple[int, Callable[[], bool]]] = {}  # epoch and connection of the last heartbeat
         self._waiting: dict[_WaitingFetch, None] = {}  # in the order of their arrival
         self._fencing = False
@@ -159,6 +160,10 @@ class ControllerNode:
         epoch, is_open = self._connections.get(broker_id, (-1, None))
         return is_open is not None and epoch == broker_epoch and is_open()
 
+    def _is_disconnected(self, broker_id: int, broker_epoch: int) -> bool:
+        epoch, is_open = self._connections.get(broker_id, (-1, None))
+        return is_open is not None and epoch == broker_epoch and not is_open()
+
     def _look_later(self) -> None:
         self._timer = self.timers.call_after(self._sessions.timeout_ms / LOOKS_PER_TIMEOUT, self._look)
 
@@ -167,6 +172,7 @@ class ControllerNode:
         self._look_later()
         if self._fencing:
             return  # a device that does not respond must not collect decisions
+        self._sessions.notice_disconnections(self.timers.now_ms())
         if self._sessions.expired(self.timers.now_ms()) is not None:
             self._fencing = True
             self.slices.begin_shielded(self._fence())
@@ -175,7 +181,7 @@ class ControllerNode:
         try:
             fenced = yield from self.controller.decide(self.metadata.controller.fence_expired)
             if fenced is not None:
-                logger.warning("Fenced broker %d: no heartbeat for %d ms", fenced, self._sessions.timeout_ms)
+                logger.warning("Fenced broker %d: no heartbeat, or no connection", fenced)
         except KafkaError as error:
             logger.error("Cannot fence a broker whose session has expired: %s", error.message)
         finally:

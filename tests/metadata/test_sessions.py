@@ -52,6 +52,31 @@ def test_a_heartbeat_renews_an_expired_session_that_has_not_ended() -> None:
     assert sessions.expired(9000) is None
 
 
+def test_a_session_expires_when_its_connection_was_closed_for_a_third_of_the_timeout() -> None:
+    sessions = BrokerSessions(9000)
+    sessions.is_disconnected = lambda broker_id, epoch: (broker_id, epoch) == (2, 10)
+    for broker_id in (1, 2):
+        sessions.contact(broker_id, 10, 0)
+    assert sessions.expired(3000) is None  # nobody has looked
+    sessions.notice_disconnections(1000)
+    sessions.notice_disconnections(2000)
+    assert sessions.expired(3999) is None
+    assert sessions.expired(4000) == (2, 10)
+    sessions.end(2, 10)
+    assert sessions.expired(4000) is None
+
+
+def test_a_heartbeat_over_another_connection_ends_the_disconnection() -> None:
+    sessions = BrokerSessions(9000)
+    sessions.is_disconnected = lambda broker_id, epoch: True
+    sessions.contact(1, 10, 0)
+    sessions.notice_disconnections(0)
+    sessions.contact(1, 10, 2000)
+    assert sessions.expired(4000) is None
+    sessions.notice_disconnections(4000)
+    assert sessions.expired(7000) == (1, 10)
+
+
 def test_a_new_controller_starts_a_full_session_for_every_active_broker() -> None:
     sessions = BrokerSessions(9000)
     sessions.begin([broker(1), broker(2, fenced=True), broker(3, stopping=True)], 1000)
