@@ -164,7 +164,20 @@ def test_a_consumer_that_stands_still_leads_to_the_transaction_that_blocks_it(
     assert "was aborted" in browser.evaluate("document.querySelector('.notice').textContent")
 
 
-def test_every_screen_fits_a_phone_and_has_names_for_its_fields(
+def violations(browser: Browser) -> list[str]:
+    """What axe-core, which checks the guidelines for accessibility, finds on the page."""
+    axe = pytest.importorskip("axe_core_python.base", reason="needs pip install axe-core-python")
+    browser.evaluate(axe.AXE_SCRIPT + "; true")
+    found = browser.evaluate("axe.run().then((result) => result.violations)")
+    return [f"{each['id']}: {each['help']}: {[node['html'] for node in each['nodes']]}" for each in found]
+
+
+def test_what_is_not_accessible_is_detected(browser: Browser) -> None:
+    browser.open("data:text/html,<html lang=en><title>t</title><main><h1>t</h1><button></button></main>")
+    assert [each.partition(":")[0] for each in violations(browser)] == ["button-name"]
+
+
+def test_every_screen_fits_a_phone_and_is_accessible(
     browser: Browser, console: Console, new_topic: Callable[..., str], send: Callable[..., int]
 ) -> None:
     topic = new_topic(2)
@@ -185,4 +198,5 @@ def test_every_screen_fits_a_phone_and_has_names_for_its_fields(
             assert browser.evaluate(unnamed) == [], path
             assert browser.evaluate(headless) == [], path
             assert browser.evaluate("document.querySelectorAll('h1').length") == 1, path
+            assert violations(browser) == [], path
     browser.console.clear()  # the page that does not exist is reported there
