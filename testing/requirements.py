@@ -21,6 +21,7 @@ HOW_TO_GET = {
     "kdb5_util": "MIT Kerberos (Debian: apt-get install krb5-kdc)",
     "kadmin.local": "MIT Kerberos (Debian: apt-get install krb5-admin-server)",
     "kinit": "MIT Kerberos (Debian: apt-get install krb5-user)",
+    "prometheus": "Prometheus (Debian: apt-get install prometheus; macOS: brew install prometheus)",
     "openssl": "OpenSSL (Debian: apt-get install openssl)",
 }
 
