@@ -38,8 +38,10 @@ class JavaClient(ProgramClient):
         return ToolResult(answer["exit_code"], answer["stdout"], answer["stderr"])
 
 
-def java_command(main_class: str, client_version: str = kafka_jars.KAFKA_VERSION) -> list[str]:
-    """The command line of a program of ``java/``, which is compiled if necessary.
+def java_command(
+    main_class: str, client_version: str = kafka_jars.KAFKA_VERSION, *, options: Sequence[str] = ()
+) -> list[str]:
+    """The command line of a program of ``java/``, which is compiled if necessary. ``options``: more of the JVM.
 
     An older client comes before the one that everything is compiled with, and hides it.
     """
@@ -48,7 +50,7 @@ def java_command(main_class: str, client_version: str = kafka_jars.KAFKA_VERSION
         older_client = requirements.require_older_client(client_version)
     return jvm.command(
         main_class,
-        options=["-Xmx256M", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"],
+        options=["-Xmx256M", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", *options],
         classes=_build(requirements.require_kafka_jars()),
         older_client=older_client,
     )

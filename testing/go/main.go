@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
@@ -127,7 +128,8 @@ func perform(ctx context.Context, req *request) (any, error) {
 	return administer(ctx, kadm.NewClient(client), req)
 }
 
-// connection has the addresses, and TLS and SASL from the properties of librdkafka.
+// connection has the addresses, and TLS and SASL from the properties of librdkafka, and
+// sasl.oauthbearer.token.
 func connection(req *request) ([]kgo.Opt, error) {
 	options := []kgo.Opt{kgo.SeedBrokers(strings.Split(req.BootstrapServers, ",")...)}
 	if path := req.Security["ssl.ca.location"]; path != "" {
@@ -147,6 +149,8 @@ func connection(req *request) ([]kgo.Opt, error) {
 		options = append(options, kgo.SASL(scram.Auth{User: user, Pass: password}.AsSha256Mechanism()))
 	case "SCRAM-SHA-512":
 		options = append(options, kgo.SASL(scram.Auth{User: user, Pass: password}.AsSha512Mechanism()))
+	case "OAUTHBEARER":
+		options = append(options, kgo.SASL(oauth.Auth{Token: req.Security["sasl.oauthbearer.token"]}.AsMechanism()))
 	}
 	return options, nil
 }
