@@ -289,9 +289,9 @@ def of_franz_go(secured: Secured, mechanism: str) -> Mapping[str, str]:
 
 Run = Callable[[Secured, str, str], list[bytes]]
 
-# The first mechanism of each client is tested in the normal run. The kcat of distributions has librdkafka 2.0.2: its last
-# message of SCRAM contains the client's nonce twice, which also Apache Kafka rejects (CVE-2024-56128), and its tokens of
-# OAUTHBEARER have no signature.
+# The first mechanism of each client is tested in the normal run. The kcat of distributions has librdkafka 2.0.2: its
+# last message of SCRAM has the client's nonce twice, which also Apache Kafka rejects (CVE-2024-56128), and its tokens
+# of OAUTHBEARER have no signature.
 CLIENTS: Final[dict[str, tuple[Run, tuple[str, ...]]]] = {
     "kafka-python": (kafka_python, (TOKEN, *PASSWORDS)),
     "confluent-kafka": (confluent_kafka, (SCRAM_512, PLAIN, SCRAM_256, TOKEN)),
