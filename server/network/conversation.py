@@ -34,9 +34,10 @@ class PeerError(Exception):
 
 
 class FrameReader:
-    """Assembles frames. The memory of a large frame grows with the bytes that have arrived, not with its length."""
+    """Assembles frames. The memory of a large frame grows with the bytes that have arrived, not with its length, except
+    if the peer has sent a frame of this length before."""
 
-    __slots__ = ("_filled", "_frame", "_length", "_max_bytes", "_staged", "_staging")
+    __slots__ = ("_filled", "_frame", "_largest", "_length", "_max_bytes", "_staged", "_staging")
 
     def __init__(self, staging: memoryview, max_bytes: int) -> None:
         """``staging``: a buffer that may be shared, because it is empty between two events."""
@@ -45,6 +46,7 @@ class FrameReader:
         self._length = -1  # of the frame that is being received; -1 while its length field is incomplete
         self._frame = bytearray()
         self._filled = 0
+        self._largest = 0  # the length of the largest complete frame
         self._staged = True
 
     def space(self) -> memoryview:
@@ -54,7 +56,7 @@ class FrameReader:
         if self._staged:
             return self._staging[:]
         if self._filled == len(self._frame):
-            self._frame.extend(bytes(min(missing, max(len(self._staging), self._filled))))
+            self._frame.extend(bytes(min(missing, max(len(self._staging), self._filled, self._largest))))
         return memoryview(self._frame)[self._filled :]
 
     def received(self, count: int) -> Iterator[bytearray]:
@@ -79,9 +81,13 @@ class FrameReader:
                 if self._filled < 4:
                     return
                 self._begin(_LENGTH.unpack(self._frame)[0])
-            del self._frame[self._filled :]
             piece = data[at : at + self._length - self._filled]
-            self._frame += piece
+            if not self._filled and len(piece) < self._length:
+                self._frame = bytearray(min(self._length, max(len(piece), self._largest)))  # not copied to grow
+                self._frame[: len(piece)] = piece
+            else:
+                del self._frame[self._filled :]
+                self._frame += piece
             self._filled += len(piece)
             at += len(piece)
             if self._filled < self._length:
@@ -97,6 +103,7 @@ class FrameReader:
 
     def _complete(self) -> bytearray:
         frame, self._frame = self._frame, bytearray()
+        self._largest = max(self._largest, self._length)
         self._length, self._filled = -1, 0
         return frame
 

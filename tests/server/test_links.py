@@ -605,7 +605,8 @@ def _serve(simulation: Simulation, rng: Random) -> None:
 @pytest.mark.parametrize("piece", [1, 7, 64, 100_000])
 def test_frames_of_any_size_are_assembled_from_any_pieces(piece: int) -> None:
     rng = Random(piece)
-    frames = [rng.randbytes(size) for size in (0, 1, 5, 63, 64, 65, 200, 1000, 3, 70_000 if piece > 1 else 500)]
+    sizes = (0, 1, 5, 63, 64, 65, 200, 1000, 3, 70_000 if piece > 1 else 500)
+    frames = [rng.randbytes(size) for size in (*sizes, *reversed(sizes))]
     data = b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
     reader = FrameReader(memoryview(bytearray(64)), 100_000)
     found: list[bytearray] = []
@@ -631,6 +632,24 @@ def test_the_memory_of_a_frame_grows_with_the_received_bytes() -> None:
     assert len(reader._frame) <= 64 << 10
     with reader.space() as space:
         assert len(space) <= 64 << 10
+
+
+def test_the_memory_of_a_frame_is_not_copied_if_the_peer_has_sent_one_of_this_length() -> None:
+    reader = FrameReader(memoryview(bytearray(64)), 1 << 20)
+    for sent in range(2):
+        with reader.space() as space:
+            space[:10] = struct.pack(">i", 5000) + b"first."
+        assert list(reader.received(10)) == []
+        with reader.space() as space:
+            assert len(space) == (64 if sent == 0 else 4994)
+            space[:64] = b"x" * 64
+        found = list(reader.received(64))
+        while not found:
+            with reader.space() as space:
+                count = len(space)
+                space[:] = b"y" * count
+            found = list(reader.received(min(count, 5000 - reader._filled)))
+        assert bytes(found[0]) == b"first." + b"x" * 64 + b"y" * 4930
 
 
 def test_a_frame_above_the_limit_is_an_error() -> None:
