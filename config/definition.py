@@ -52,7 +52,7 @@ class ConfigType(IntEnum):
 class ConfigSource(IntEnum):
     """Where a value comes from; the numbers are those of DescribeConfigsResponse.
 
-    The lowest number has the highest precedence, except for groups, whose overrides have a number that was added later.
+    The lowest number has the highest precedence, except for groups and client metrics, whose numbers were added later.
     """
 
     DYNAMIC_TOPIC_CONFIG = 1
@@ -60,6 +60,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    DYNAMIC_CLIENT_METRICS_CONFIG = 7
     DYNAMIC_GROUP_CONFIG = 8
 
 

@@ -1,4 +1,5 @@
-"""AlterConfigs (33) and IncrementalAlterConfigs (44): configs of topics, of a broker, of all brokers, of groups.
+"""AlterConfigs (33) and IncrementalAlterConfigs (44): configs of topics, of a broker, of all brokers, of groups, of
+subscriptions of client metrics.
 
 * Each resource succeeds or fails separately and completely: one invalid key leaves its resource unchanged.
 * A broker is named by its id, and checks its configs itself before it forwards them to a remote controller
@@ -8,8 +9,9 @@
   DELETE, and for lists APPEND and SUBTRACT, which start from the default if the key is not set.
 * A group need not exist to have configs: they apply when the group is created.
 * `validate_only` returns the same response and writes nothing.
-* Configs of client metrics and log levels are not supported. The error is UNSUPPORTED_VERSION, because the request is
-  valid. Types that Kafka does not have are INVALID_REQUEST.
+* The lists of a subscription of client metrics cannot be changed with APPEND and SUBTRACT, as in Apache Kafka.
+* Log levels are not supported. The error is UNSUPPORTED_VERSION, because the request is valid. Types that Kafka does
+  not have are INVALID_REQUEST.
 * With the feature eligible.leader.replicas.version, min.insync.replicas of all brokers cannot be deleted, and no single
   broker can have its own value (KIP-966).
 
@@ -59,7 +61,7 @@ APPEND: Final = 2
 SUBTRACT: Final = 3
 _OPERATIONS: Final = {SET: "SET", DELETE: "DELETE", APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
 
-_UNSUPPORTED_RESOURCES: Final = {BROKER_LOGGER_RESOURCE: "BROKER_LOGGER", CLIENT_METRICS_RESOURCE: "CLIENT_METRICS"}
+_UNSUPPORTED_RESOURCES: Final = {BROKER_LOGGER_RESOURCE: "BROKER_LOGGER"}
 
 _CORDONED: Final = "cordoned.log.dirs"
 
@@ -260,7 +262,7 @@ def _check_form(resource: ConfigResource, operations: list[_Operation]) -> None:
     for operation in operations:
         if operation.operation not in _OPERATIONS:
             raise _invalid_request(f"Unknown config operation {operation.operation}")
-    if resource.type not in (BROKER_RESOURCE, TOPIC_RESOURCE, GROUP_RESOURCE):
+    if resource.type not in (BROKER_RESOURCE, TOPIC_RESOURCE, GROUP_RESOURCE, CLIENT_METRICS_RESOURCE):
         raise unsupported_resource(resource.type)
 
 
@@ -314,6 +316,8 @@ def _setting(resource: ConfigResource, name: str) -> Setting | None:
         return topic_settings.SETTINGS.get(name)
     if resource.type == GROUP_RESOURCE:
         return group_settings.SETTINGS.get(name)
+    if resource.type == CLIENT_METRICS_RESOURCE:
+        return None  # Apache Kafka refuses APPEND and SUBTRACT for its lists
     return broker_settings.SETTINGS.get(name) or broker_settings.DYNAMIC_ONLY.get(name)
 
 
@@ -364,6 +368,11 @@ def _check_state(
             raise _invalid_request("There are no default configs for groups; specify a group id")
         context.check_group_configs(image, configs)
         return
+    if resource.type == CLIENT_METRICS_RESOURCE:
+        if not resource.name:
+            raise _invalid_request("There are no default configs for client metrics; specify a subscription")
+        _check_client_metrics(configs)
+        return
     if not resource.name:
         raise _invalid_request("There are no default configs for topics; specify a topic name")
     validate_topic_name(resource.name)
@@ -371,6 +380,17 @@ def _check_state(
     if resource.name not in image.topics_by_name:
         message = f"There is no topic '{resource.name}'"
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+
+
+def _check_client_metrics(configs: Mapping[str, str]) -> None:
+    from ..config import client_metrics  # the other requests do not need it
+
+    try:
+        client_metrics.validate_client_metrics_configs(configs)
+    except client_metrics.ClientMetricsRequestError as error:
+        raise _invalid_request(error.message) from None
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, error.message) from None
 
 
 def _check_common_min_insync_replicas(

@@ -17,6 +17,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from ...config import broker as broker_settings
+from ...config import client_metrics as client_metrics_settings
 from ...config import group as group_settings
 from ...config import topic as topic_settings
 from ...config.broker_config import BrokerConfig
@@ -80,7 +81,12 @@ class Entry(NamedTuple):
 
 def describable(config: BrokerConfig) -> frozenset[str]:
     """Every name that a setting of any resource may have."""
-    tables: list[Iterable[str]] = [topic_settings.SETTINGS, group_settings.SETTINGS, broker_settings.SETTINGS]
+    tables: list[Iterable[str]] = [
+        topic_settings.SETTINGS,
+        group_settings.SETTINGS,
+        client_metrics_settings.SETTINGS,
+        broker_settings.SETTINGS,
+    ]
     return frozenset(chain(*tables, *(config.written(source) for source in _SET)))
 
 
@@ -113,6 +119,18 @@ def group_entries(overrides: Mapping[str, str], config: BrokerConfig, names: Ite
         if setting.name in overrides:
             value = format_value(setting.parse(overrides[setting.name]))
             synonyms.insert(0, Synonym(setting.name, value, ConfigSource.DYNAMIC_GROUP_CONFIG))
+        entries.append(Entry.of(setting, value, _source(synonyms), synonyms))
+    return entries
+
+
+def client_metrics_entries(overrides: Mapping[str, str], names: Iterable[str] | None) -> list[Entry]:
+    """The settings of a subscription of client metrics; all settings if ``names`` is None."""
+    entries = []
+    for setting in _selected(client_metrics_settings.SETTINGS, names):
+        value, synonyms = format_value(setting.default), []
+        if setting.name in overrides:
+            value = format_value(setting.parse(overrides[setting.name]))
+            synonyms = [Synonym(setting.name, value, ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG)]
         entries.append(Entry.of(setting, value, _source(synonyms), synonyms))
     return entries
 

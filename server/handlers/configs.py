@@ -1,6 +1,7 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources (API keys 32, 33, 44, 74).
 
-- DescribeConfigs 1 to 4 of topics, groups, this broker and the default of all brokers, with synonyms and documentation.
+- DescribeConfigs 1 to 4 of topics, groups, subscriptions of client metrics, this broker and the default of all brokers,
+  with synonyms and documentation.
   No keys mean all keys. An unknown key is omitted, and a key that is named twice is returned once, as in Apache Kafka.
   The same applies to a resource that is named twice.
 - The controller makes the changes of AlterConfigs and IncrementalAlterConfigs. A change of topic or broker settings is
@@ -157,6 +158,11 @@ def _entries(broker: Broker, resource: DescribeConfigsResource, names: list[str]
         if name == "":
             raise KafkaError(ErrorCode.INVALID_REQUEST, "There are no default configs for groups; specify a group id.")
         return config_entries.group_entries(image.config(GROUP_RESOURCE, name), broker.config, names)
+    if resource.resource_type == CLIENT_METRICS_RESOURCE:
+        if name == "":
+            message = "There are no default configs for client metrics; specify a subscription."
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+        return config_entries.client_metrics_entries(image.config(CLIENT_METRICS_RESOURCE, name), names)
     raise unsupported_resource(resource.resource_type)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from moldau.metadata.alter_configs import alter_configs, incremental_alter_configs
-from moldau.metadata.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
+from moldau.metadata.image import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from moldau.metadata.outcome import Versioned
 from moldau.metadata.records import ClearElrRecord, ConfigRecord, FeatureLevelRecord
 from moldau.protocol.errors import ErrorCode
@@ -96,6 +96,17 @@ def test_alter_configs_replaces_the_complete_configuration(cluster: Cluster) -> 
     assert cluster.image.topic_configs("a") == {}
 
 
+def test_a_subscription_of_client_metrics_is_created_and_deleted_by_its_configs(cluster: Cluster) -> None:
+    wanted = {"interval.ms": "100", "metrics": "*", "match": "client_id=a.*, client_software_version = 1\\.[0-9]+"}
+    subscription = (CLIENT_METRICS_RESOURCE, "latency")
+    outcome = change(cluster, (*subscription, [(name, SET, value) for name, value in wanted.items()]))
+    assert errors(outcome) == ["NONE"]
+    cluster.commit(outcome.records)
+    assert cluster.image.config(*subscription) == wanted
+    cluster.commit(replace(cluster, (*subscription, {})).records)
+    assert subscription not in cluster.image.configs
+
+
 @pytest.mark.parametrize(
     ("resource", "error"),
     [
@@ -119,7 +130,17 @@ def test_alter_configs_replaces_the_complete_configuration(cluster: Cluster) -> 
         ((BROKER_RESOURCE, "", [("log.retention.ms", APPEND, "1")]), "INVALID_CONFIG"),
         ((BROKER_RESOURCE, "", [("no.such", APPEND, "1")]), "INVALID_CONFIG"),
         ((0, "x", []), "INVALID_REQUEST"),
-        ((16, "metrics", []), "UNSUPPORTED_VERSION"),
+        ((CLIENT_METRICS_RESOURCE, "", [("interval.ms", SET, "1000")]), "INVALID_REQUEST"),
+        ((CLIENT_METRICS_RESOURCE, "s", [("no.such", SET, "1")]), "INVALID_REQUEST"),
+        ((CLIENT_METRICS_RESOURCE, "s", [("interval.ms", SET, "99")]), "INVALID_REQUEST"),
+        ((CLIENT_METRICS_RESOURCE, "s", [("interval.ms", SET, "3600001")]), "INVALID_REQUEST"),
+        ((CLIENT_METRICS_RESOURCE, "s", [("interval.ms", SET, "soon")]), "INVALID_CONFIG"),
+        ((CLIENT_METRICS_RESOURCE, "s", [("match", SET, "client_id")]), "INVALID_CONFIG"),
+        ((CLIENT_METRICS_RESOURCE, "s", [("match", SET, "client_id=a=b")]), "INVALID_CONFIG"),
+        ((CLIENT_METRICS_RESOURCE, "s", [("match", SET, "client_id=[")]), "INVALID_CONFIG"),
+        ((CLIENT_METRICS_RESOURCE, "s", [("match", SET, "client_name=a")]), "INVALID_CONFIG"),
+        ((CLIENT_METRICS_RESOURCE, "s", [("metrics", SET, "a,,b")]), "INVALID_CONFIG"),
+        ((CLIENT_METRICS_RESOURCE, "s", [("metrics", APPEND, "a")]), "INVALID_CONFIG"),
         ((8, "1", []), "UNSUPPORTED_VERSION"),
         ((1, "x", []), "INVALID_REQUEST"),
         ((GROUP_RESOURCE, "", [("consumer.session.timeout.ms", SET, "60000")]), "INVALID_REQUEST"),
