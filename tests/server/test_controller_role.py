@@ -17,10 +17,10 @@ from moldau.protocol.messages.create_topics import CreatableReplicaAssignment, C
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from moldau.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from moldau.testing import Broker, jvm
+from moldau.testing import Broker, BrokerError, jvm
 from moldau.testing.builders import batch, produce_request
 from moldau.testing.controllers import CONTROLLER, ApacheBroker, Controller
-from moldau.testing.joined_brokers import format_directory
+from moldau.testing.joined_brokers import format_directory, joined_broker
 from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
@@ -181,6 +181,18 @@ def test_a_broker_of_moldau_restarts(moldau: Broker, controller: Controller) -> 
         moldau.start()
         wait_until(lambda: leaders(address).get(topic) == MOLDAU)
         assert consume(address, topic, 1) == [b"before"]
+
+
+def test_another_broker_with_the_same_node_id_is_refused(
+    moldau: Broker, controller: Controller, tmp_path: Path
+) -> None:
+    format_directory(controller.cluster_id, tmp_path / "data", MOLDAU)
+    controllers = {"controller.quorum.bootstrap.servers": controller.address}
+    other = joined_broker(tmp_path / "data", MOLDAU, controllers, **{"initial.broker.registration.timeout.ms": "1000"})
+    with pytest.raises(BrokerError, match=r"Broker 2 is registered.*\(DUPLICATE_BROKER_REGISTRATION\)"):
+        other.start()
+    topic = create(moldau.bootstrap_servers, MOLDAU)
+    assert produce(moldau.bootstrap_servers, topic, b"served") == [0]
 
 
 def test_both_brokers_serve_the_partitions_of_a_topic(apache: ApacheBroker, moldau: Broker) -> None:

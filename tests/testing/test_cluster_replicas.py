@@ -105,6 +105,23 @@ def test_another_replica_continues_with_everything_that_was_acknowledged(cluster
     assert consume(cluster, 60) == acknowledged
 
 
+@pytest.mark.full
+def test_a_follower_with_a_corrupt_log_copies_it_again(cluster: Cluster) -> None:
+    """The log was not flushed before the follower was killed, so its recovery reads every batch."""
+    acknowledged = [each for number in range(3) for each in produce(cluster, *texts(f"{number}", 10))]
+    cluster.await_isr("orders", 0, ALL)
+    cluster.kill(3)
+    (path,) = cluster.broker(3).data_dir.glob("orders-0/*.log")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    cluster.start(3)
+    cluster.await_isr("orders", 0, ALL)
+    assert path.read_bytes() == (cluster.broker(2).data_dir / "orders-0" / path.name).read_bytes()
+    cluster.move_leader("orders", 0, 3)
+    assert consume(cluster, 30) == acknowledged
+
+
 def test_confluent_kafka_produces_through_a_failover(cluster: Cluster) -> None:
     delivered: list[tuple[int, str]] = []
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", "enable.idempotence": True})
