@@ -57,8 +57,8 @@ test: $(VENV)/.installed-test ## Every package, every client, Spark: at most 15 
 	@$(call each,lint types test-suite)
 
 .PHONY: test-rest
-test-rest: $(VENV)/.installed-test ## What CI runs after `make test`: repeated tests, three brokers, other Pythons, the wheel
-	@$(call each,test-repeats test-brokers test-pythons)
+test-rest: $(VENV)/.installed-test ## What CI runs after `make test`: the site, repeated tests, three brokers, other Pythons, the wheel
+	@$(call each,docs test-repeats test-brokers test-pythons)
 
 .PHONY: test-full
 test-full: $(VENV)/.installed-test ## Everything: these two, all Pythons, kills of Spark and its other versions, long rounds of kills, the calibration (hours)
@@ -144,6 +144,19 @@ test-apache: $(VENV)/.installed-test ## The client and Spark tests against Apach
 test-abuse: $(VENV)/.installed-test ## Attacks as large as the protocol allows, with several seeds (hours)
 	@MOLDAU_ABUSE_LONG=1 MOLDAU_ABUSE_SEEDS=$${MOLDAU_ABUSE_SEEDS:-1,2,3} $(BIN)/pytest --timeout 1800 tests/abuse $(PYTEST_ARGS)
 
+##@ Document
+
+# The theme announces its successor on every run.
+MKDOCS = NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
+
+.PHONY: docs
+docs: $(VENV)/.installed-docs ## Build the documentation site into site/; a broken link or anchor is an error
+	@$(MKDOCS) build --strict  # not --quiet, with which a broken link is no error
+
+.PHONY: docs-serve
+docs-serve: $(VENV)/.installed-docs ## Show the documentation site on 127.0.0.1:8000 while pages change
+	@$(MKDOCS) serve --strict
+
 ##@ Benchmark
 
 .PHONY: bench
@@ -164,7 +177,7 @@ wheel: $(VENV)/.installed-test ## Build the wheel into dist/
 
 .PHONY: clean
 clean: ## Remove .venv, caches and builds
-	rm -rf $(VENV) .tox build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .tox build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: help
@@ -203,6 +216,11 @@ pyspark: $(VENV)/.installed-test
 $(VENV)/.installed-bench: pyproject.toml | $(VENV)/bin/python
 	@echo "== installing moldau and what its measurements need into $(VENV)"
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[bench]'
+	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-docs: pyproject.toml | $(VENV)/bin/python
+	@echo "== installing moldau and what its documentation site needs into $(VENV)"
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[docs]'
 	@touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-demo: pyproject.toml | $(VENV)/bin/python
