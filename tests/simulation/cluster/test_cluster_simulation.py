@@ -13,7 +13,7 @@ from .simulation import SECONDS, simulate
 
 SHORT_RUN_SEEDS = 2
 SHORT_RUN_SECONDS = 20
-FULL_RUN_SEEDS = 200
+FULL_RUN_SEEDS = 1000
 
 
 def test_a_cluster_under_faults_loses_nothing() -> None:
