@@ -14,6 +14,7 @@ from .simulation import SECONDS, simulate
 SHORT_RUN_SEEDS = 2
 SHORT_RUN_SECONDS = 20
 FULL_RUN_SEEDS = 1000
+SEEDS_PER_TEST = 50
 
 
 def test_a_cluster_under_faults_loses_nothing() -> None:
@@ -27,8 +28,10 @@ def test_a_cluster_under_faults_loses_nothing() -> None:
 
 
 @pytest.mark.extended
-def test_clusters_under_faults_lose_nothing() -> None:
-    for seed in seeds(SHORT_RUN_SEEDS, FULL_RUN_SEEDS):
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("first", range(SHORT_RUN_SEEDS, FULL_RUN_SEEDS, SEEDS_PER_TEST))
+def test_clusters_under_faults_lose_nothing(first: int) -> None:
+    for seed in seeds(first, min(first + SEEDS_PER_TEST, FULL_RUN_SEEDS)):
         simulate(seed, SECONDS)
 
 
