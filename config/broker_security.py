@@ -225,7 +225,8 @@ SECTIONS: Final = (
         ),
         Setting(
             "sasl.login.callback.handler.class", CLASS, None, None, MEDIUM,
-            "Java class that handles callbacks during login. Not loaded.",
+            "Java class that handles callbacks during login. Not loaded; OAUTHBEARER has one of Apache Kafka's.",
+            acted_on=True,
         ),
         Setting(
             "sasl.login.class", CLASS, None, None, MEDIUM,
@@ -323,6 +324,7 @@ SECTIONS: Final = (
         Setting(
             "sasl.oauthbearer.token.endpoint.url", STRING, None, None, MEDIUM,
             "Address at which tokens are issued.",
+            acted_on=True,
         ),
         Setting(
             "sasl.oauthbearer.expected.issuer", STRING, None, None, HIGH,
@@ -342,6 +344,7 @@ SECTIONS: Final = (
         Setting(
             "sasl.oauthbearer.scope", STRING, None, None, MEDIUM,
             "Scope of a token request.",
+            acted_on=True,
         ),
         Setting(
             "sasl.oauthbearer.scope.claim.name", STRING, "scope", None, LOW,
@@ -368,10 +371,12 @@ SECTIONS: Final = (
         Setting(
             "sasl.oauthbearer.client.credentials.client.id", STRING, None, None, MEDIUM,
             "Client id for token requests.",
+            acted_on=True,
         ),
         Setting(
             "sasl.oauthbearer.client.credentials.client.secret", PASSWORD, None, None, MEDIUM,
             "Secret for token requests.",
+            acted_on=True,
         ),
         Setting(
             "sasl.oauthbearer.assertion.algorithm", STRING, "RS256", OneOfAnyCase(("ES256", "RS256")), MEDIUM,

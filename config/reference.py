@@ -43,8 +43,8 @@ In the tables, *acts* states whether a setting currently has an effect in Moldau
 stored and described to clients, but have no effect. *changed* states whether a setting can be changed on a running
 server, for one broker or for all of them. `null` is "not set".
 
-Files are read as UTF-8, or as Latin-1 (Kafka's encoding) if they are not valid UTF-8. `${...}` of configuration
-providers is not replaced.
+Files are read as UTF-8, or as Latin-1 (Kafka's encoding) if they are not valid UTF-8. `${...}` is the value
+of a [configuration provider](security.md#secrets-in-settings).
 """
 
 

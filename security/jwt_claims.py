@@ -94,6 +94,11 @@ def header_of(token: str) -> Claims:
     return _object(_decoded(_parts(token)[0]))
 
 
+def claims_of(token: str) -> Claims:
+    """The claims of a token whose signature is not verified. Raises `InvalidTokenError`."""
+    return _object(_decoded(_parts(token)[1]))
+
+
 def _parts(token: str) -> Sequence[str]:
     if len(token) > MAX_TOKEN_BYTES:
         raise InvalidTokenError(f"the token has {len(token)} bytes, more than {MAX_TOKEN_BYTES}")

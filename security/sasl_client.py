@@ -1,11 +1,12 @@
-"""The client's side of SASL PLAIN (RFC 4616) and SCRAM (RFC 5802, without channel binding), without I/O."""
+"""The client's side of SASL PLAIN (RFC 4616), SCRAM (RFC 5802, without channel binding) and OAUTHBEARER (RFC 7628),
+without I/O."""
 
 from __future__ import annotations
 
 import binascii
 import hmac
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Protocol
 
 from .jaas import PLAIN_MODULE, SCRAM_MODULE, JaasError, only_entry
@@ -31,6 +32,9 @@ class Credentials(NamedTuple):
     password: str
     by_token: bool = False
     """The user is the id of a delegation token, and the password its HMAC in Base64 (SCRAM)."""
+    token: Callable[[], str] | None = None
+    """OAUTHBEARER: returns a token, which contains the user. It may wait for a server, so it is called in a thread.
+    Raises `SaslClientError`."""
 
     def __repr__(self) -> str:
         return f"Credentials({self.mechanism}, {self.user}, [hidden])"
@@ -40,7 +44,7 @@ class SaslClient(Protocol):
     """One authentication."""
 
     def first(self) -> bytes:
-        """The first token."""
+        """The first token. Raises `SaslClientError`."""
 
     def next(self, token: bytes) -> bytes | None:
         """The token after this one of the server; None: the exchange is complete. Raises `SaslClientError`."""
@@ -68,6 +72,8 @@ def new_client(credentials: Credentials, nonce: str) -> SaslClient:
     """Begin an authentication. ``nonce``: random printable characters without commas."""
     if credentials.mechanism == PLAIN:
         return _Plain(credentials)
+    if credentials.token is not None:
+        return _OAuthBearer(credentials.token)
     return _Scram(SCRAM_MECHANISMS[credentials.mechanism], credentials, nonce)
 
 
@@ -80,6 +86,18 @@ class _Plain:
 
     def next(self, token: bytes) -> None:
         return None
+
+
+class _OAuthBearer:
+    def __init__(self, token: Callable[[], str]) -> None:
+        self._token = token
+
+    def first(self) -> bytes:
+        return f"n,,\x01auth=Bearer {self._token()}\x01\x01".encode()
+
+    def next(self, token: bytes) -> bytes | None:
+        """After a description of what is wrong, the server expects this message, and responds with the failure."""
+        return b"\x01" if token else None
 
 
 class _Scram:

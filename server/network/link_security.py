@@ -1,7 +1,8 @@
 """How a link is secured: TLS, and the SASL exchange with which this node authenticates at another one.
 
 `SaslLogin` decides which request comes next. The link sends them before all others, and again before the session ends
-(KIP-368). A step of SCRAM computes for milliseconds, so it runs in a thread.
+(KIP-368). A step of SCRAM computes for milliseconds, and a token of OAUTHBEARER may come from a server, so these run in
+a thread.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...protocol.errors import ErrorCode, error_name
-from ...protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from ...protocol.messages.sasl_handshake import SaslHandshakeRequest
 from ...security.sasl_client import new_client
 
@@ -58,8 +58,8 @@ class SaslLogin:
         """The first request, of version `HANDSHAKE_VERSION`."""
         return SaslHandshakeRequest(mechanism=self._credentials.mechanism)
 
-    def after_handshake(self, response: Any) -> SaslAuthenticateRequest:
-        """The request after the first one. Raises LoginError."""
+    def after_handshake(self, response: Any) -> Callable[[], bytes]:
+        """Computes the first token. It may raise SaslClientError. Raises LoginError."""
         code, mechanism, setting = response.error_code, self._credentials.mechanism, self._security.mechanism_setting
         if code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
             enabled = ", ".join(response.mechanisms) or "none"
@@ -74,7 +74,12 @@ class SaslLogin:
             )
         if code:
             raise LoginError(f"the peer rejects SaslHandshake with {error_name(code)}")
-        return SaslAuthenticateRequest(auth_bytes=self._client.first())
+        return self._client.first
+
+    @property
+    def waits_for_token(self) -> bool:
+        """Whether the first token must be computed in a thread."""
+        return self._credentials.token is not None
 
     def after_token(self, response: Any) -> Callable[[], bytes | None]:
         """Computes the next token; None: the exchange is complete. It may raise SaslClientError. Raises LoginError."""

@@ -404,9 +404,14 @@ class Link:
 
     def _shook_hands(self, login: SaslLogin, response: Any) -> None:
         try:
-            self._authenticate(login, login.after_handshake(response))
+            first = login.after_handshake(response)
         except LoginError as error:
             self._not_authenticated(str(error))
+            return
+        if login.waits_for_token:
+            self._compute_token(login, first)
+        else:
+            self._authenticate(login, SaslAuthenticateRequest(auth_bytes=first()))
 
     def _authenticate(self, login: SaslLogin, request: SaslAuthenticateRequest) -> None:
         assert self.peer is not None
@@ -414,12 +419,16 @@ class Link:
         self._send_own(request, version, lambda response: self._token_answered(login, response))
 
     def _token_answered(self, login: SaslLogin, response: Any) -> None:
-        stream = self._stream
         try:
             compute = login.after_token(response)
         except LoginError as error:
             self._not_authenticated(str(error))
             return
+        self._compute_token(login, compute)
+
+    def _compute_token(self, login: SaslLogin, compute: Callable[[], bytes | None]) -> None:
+        """Compute the next token and send it; None: the exchange is complete."""
+        stream = self._stream
 
         def computed(token: bytes | None, error: Exception | None) -> None:
             if self._stream is not stream or stream is None:

@@ -37,8 +37,8 @@ _SIGNED: Final = frozenset(
 )
 _UNSIGNED: Final = f"{_PACKAGE}.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
 _ALLOW_UNSIGNED: Final = "moldau.allow.unsecured.tokens"
-_ALLOWED_URLS: Final = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
-_ALLOWED_FILES: Final = "org.apache.kafka.sasl.oauthbearer.allowed.files"
+ALLOWED_URLS: Final = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
+ALLOWED_FILES: Final = "org.apache.kafka.sasl.oauthbearer.allowed.files"
 
 Validate = Callable[[str], OAuthToken]
 
@@ -113,14 +113,14 @@ def _keys(settings: ListenerConfig, entry: JaasEntry, monotonic_ms: Callable[[],
         _fail(settings, name, "it is missing: tokens are verified with the keys of the provider (https or file)")
     parts = urlsplit(url)
     if parts.scheme == "file":
-        _check_allowed(settings, name, url, _ALLOWED_FILES, unquote(parts.path))
+        check_allowed(settings, name, url, ALLOWED_FILES, unquote(parts.path))
         try:
             return FileKeys(unquote(parts.path)).find
         except JwksError as error:
             _fail(settings, name, str(error))
     if parts.scheme not in ("http", "https") or not parts.hostname:
         _fail(settings, name, f"{url} is no address of a file or a server: file:///..., https://...")
-    _check_allowed(settings, name, url, _ALLOWED_URLS, url)
+    check_allowed(settings, name, url, ALLOWED_URLS, url)
     if parts.scheme == "http":
         logger.warning("The keys of the OAuth provider come over an unencrypted connection: %s", url)
     keys = RemoteKeys(
@@ -129,20 +129,20 @@ def _keys(settings: ListenerConfig, entry: JaasEntry, monotonic_ms: Callable[[],
         refresh_ms=_int(settings, "sasl.oauthbearer.jwks.endpoint.refresh.ms"),
         backoff_ms=_int(settings, "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms"),
         max_backoff_ms=_int(settings, "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms"),
-        context=_tls(settings, entry.options) if parts.scheme == "https" else None,
+        context=tls_to_provider(settings, entry.options) if parts.scheme == "https" else None,
     )
     keys.refresh()  # nothing is served yet; if it fails, tokens are refused until the address responds
     return keys.find
 
 
-def _check_allowed(settings: ListenerConfig, name: str, url: str, setting: str, *forms: str) -> None:
+def check_allowed(settings: ListenerConfig, name: str, url: str, setting: str, *forms: str) -> None:
     """The addresses must be listed, as in Apache Kafka, where a system property has the list."""
     allowed = [each.strip() for each in (settings.text(setting) or "").split(",")]
     if not any(form in allowed for form in (url, *forms)):
         _fail(settings, name, f"{url} is not allowed. Add it to {setting} (comma-separated)")
 
 
-def _tls(settings: ListenerConfig, options: Mapping[str, str]) -> ssl.SSLContext:
+def tls_to_provider(settings: ListenerConfig, options: Mapping[str, str]) -> ssl.SSLContext:
     """TLS to the provider. The login module may have options for a trust store."""
     from ...security.key_stores import KeyStoreError, pem_trusted_certificates, trusted_certificates
     from ..network.tls import TlsError, client_context

@@ -110,7 +110,7 @@ def test_a_first_message_that_is_not_valid(answer: bytes) -> None:
 
 def test_credentials_of_a_jaas_configuration() -> None:
     found = credentials_of("SCRAM-SHA-512", f'{SCRAM_MODULE} required username="alice" password="a secret";')
-    assert found == ("SCRAM-SHA-512", "alice", "a secret", False)
+    assert found == Credentials("SCRAM-SHA-512", "alice", "a secret")
     assert "secret" not in repr(found)
 
 

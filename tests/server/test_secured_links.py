@@ -1,4 +1,5 @@
-"""A controller and two brokers that authenticate each other with TLS certificates alone, or with SCRAM over TLS.
+"""A controller and two brokers that authenticate each other with TLS certificates alone, or with SCRAM or OAUTHBEARER
+over TLS.
 
 The brokers also have a listener without security on the loopback interface, for the requests of the test. The topic has
 a replica on each broker, and a record is acknowledged by both, so that all links are used: of brokers to the controller
@@ -35,6 +36,7 @@ from moldau.testing.wire import WireClient
 
 from .secured_nodes import AUTHORIZER, NODES, PASSWORDS, scram_login
 from .test_listener_reload import TlsWire
+from .test_oauthbearer import document, signed
 
 BROKERS = (1, 2)
 RULE = "RULE:^CN=([^,]+).*$/$1/"
@@ -43,13 +45,15 @@ RULE = "RULE:^CN=([^,]+).*$/$1/"
 class Nodes:
     """The nodes of one cluster."""
 
-    def __init__(self, folder: Path, stack: ExitStack, *, scram: bool) -> None:
+    def __init__(self, folder: Path, stack: ExitStack, mechanism: str | None = None) -> None:
+        """``mechanism``: of SASL; None: certificates."""
+        scram = mechanism == "SCRAM-SHA-512"
         self.folder = folder
         self.issued: dict[str, Issued] = {}
         self.authority = Authority()
         self.next_authority = Authority("The next one")
         (folder / "ca.pem").write_text(self.authority.certificate + self.next_authority.certificate)
-        protocol = "SASL_SSL" if scram else "SSL"
+        protocol = "SASL_SSL" if mechanism is not None else "SSL"
         settings = {
             "listener.security.protocol.map": f"TEST:PLAINTEXT,INTERNAL:{protocol},CONTROLLER:{protocol}",
             "controller.listener.names": "CONTROLLER",
@@ -65,6 +69,8 @@ class Nodes:
                 "listener.name.internal.scram-sha-512.sasl.jaas.config": scram_login(NODES),
                 "listener.name.controller.scram-sha-512.sasl.jaas.config": scram_login(NODES),
             }
+        elif mechanism == "OAUTHBEARER":
+            settings |= oauth(folder)
         else:
             # Without the rule, a node would be User:CN=nodes, which may not do anything.
             settings |= {"ssl.client.auth": "required", "ssl.principal.mapping.rules": RULE}
@@ -150,15 +156,40 @@ class Nodes:
 @pytest.fixture
 def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Nodes]:
     with ExitStack() as stack:
-        yield Nodes(tmp_path, stack, scram=getattr(request, "param", False))
+        yield Nodes(tmp_path, stack, getattr(request, "param", None))
+
+
+def oauth(folder: Path) -> dict[str, str]:
+    """The settings of nodes that authenticate with the token in a file."""
+    package = "org.apache.kafka.common.security.oauthbearer"
+    allowed = "org.apache.kafka.sasl.oauthbearer.allowed.files"
+    keys, token = folder / "keys.json", folder / "token"
+    keys.write_bytes(document("first"))
+    token.write_text(signed(sub=NODES))
+    settings = {
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        "sasl.mechanism.inter.broker.protocol": "OAUTHBEARER",
+        "sasl.mechanism.controller.protocol": "OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.url": keys.as_uri(),
+        "sasl.oauthbearer.expected.audience": "moldau",
+        "sasl.oauthbearer.token.endpoint.url": token.as_uri(),
+        "sasl.login.callback.handler.class": f"{package}.OAuthBearerLoginCallbackHandler",
+        allowed: f"{keys.as_uri()},{token.as_uri()}",
+    }
+    for listener in ("internal", "controller"):
+        name = f"listener.name.{listener}.oauthbearer"
+        settings[f"{name}.sasl.jaas.config"] = f"{package}.OAuthBearerLoginModule required;"
+        settings[f"{name}.sasl.server.callback.handler.class"] = f"{package}.OAuthBearerValidatorCallbackHandler"
+    return settings
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("nodes", [True], indirect=True, ids=["scram"])
-def test_nodes_authenticate_with_scram(nodes: Nodes) -> None:
+@pytest.mark.parametrize("nodes", ["SCRAM-SHA-512", "OAUTHBEARER"], indirect=True)
+def test_nodes_authenticate_with_sasl(nodes: Nodes) -> None:
     nodes.replicate("topic")
     for log in (nodes.controller.log(), *(broker.log() for broker in nodes.brokers)):
         assert PASSWORDS[NODES] not in log
+        assert "eyJ" not in log, "the token"
 
 
 @pytest.mark.slow
