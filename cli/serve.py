@@ -75,6 +75,8 @@ OPTIONS: Final = (
         "HOST:PORT",
         "Serve metrics for Prometheus over HTTP (sets moldau.metrics.listener), with /healthz and /readyz.",
     ),
+    Option("--log-level", "LEVEL", "DEBUG, INFO, WARNING or ERROR (sets moldau.log.level). Default: INFO."),
+    Option("--log-format", "text|json", "Log lines of text, or one JSON object per line (sets moldau.log.format)."),
     Option(
         "--console",
         "HOST:PORT",
@@ -291,6 +293,9 @@ def load_config(options: Options, environment: Mapping[str, str]) -> "BrokerConf
         command_line["log.dirs"] = StaticValue(str(directory), "--data-dir")
     if "--metrics" in options:
         command_line["moldau.metrics.listener"] = StaticValue(options["--metrics"][0], "--metrics")
+    for option in ("--log-level", "--log-format"):
+        if option in options:
+            command_line[f"moldau.{option[2:].replace('-', '.')}"] = StaticValue(options[option][0], option)
     if "--durable" in options:
         command_line["log.flush.interval.messages"] = StaticValue("1", "--durable")
     file = Path(options["--config"][0]).expanduser() if "--config" in options else None

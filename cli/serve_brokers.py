@@ -1,6 +1,5 @@
 """``moldau serve --brokers N``: the commands of the broker processes, from the options of the one that starts them."""
 
-import logging
 import os
 import sys
 import time
@@ -15,6 +14,7 @@ from ..log.files import RealFileSystem
 from ..server.asyncio_without_tls import import_asyncio
 from ..server.processes.forking import CAN_FORK
 from ..server.processes.free_ports import FreePorts
+from ..server.processes.logs import log_to_stderr
 from ..server.processes.members import Member, format_members, plan
 from ..server.processes.supervisor import Command, Supervisor, fork_starter, start_interpreter
 from ..server.storage.opening import StorageError
@@ -59,7 +59,7 @@ def run_brokers(options: "Options", config: "BrokerConfig") -> int:
             for line in str(error).splitlines():
                 _print(line)
             return 1
-        logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)-7s %(message)s")
+        log_to_stderr(config, source="")
         commands = [Command(member.node_id, _command(options, member, members, ephemeral)) for member in members]
         import_asyncio()  # before all that imports it
         start = fork_starter(main.main) if CAN_FORK else start_interpreter

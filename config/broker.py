@@ -23,6 +23,7 @@ from .definition import (
     Section,
     Setting,
     at_least,
+    one_of,
 )
 
 # fmt: off
@@ -53,6 +54,16 @@ _OWN: Final = Section(
     Setting(
         "moldau.metrics.listener", STRING, None, None, LOW,
         "HOST:PORT of the HTTP listener of metrics: /metrics for Prometheus, /healthz and /readyz. Not set: none.",
+        acted_on=True,
+    ),
+    Setting(
+        "moldau.log.level", STRING, "INFO", one_of("DEBUG", "INFO", "WARNING", "ERROR"), LOW,
+        "The lowest level of events in the log on standard error.",
+        acted_on=True,
+    ),
+    Setting(
+        "moldau.log.format", STRING, "text", one_of("text", "json"), LOW,
+        "The format of the log on standard error: lines of text, or one JSON object per line.",
         acted_on=True,
     ),
     Setting(

@@ -7,7 +7,6 @@ import contextlib
 import gc
 import logging
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from .concurrency.event_loop import new_event_loop
 from .concurrency.garbage import Collector
 from .concurrency.signals import EndSignals, end_by
 from .nodes.server import Server, StartError
+from .processes.logs import log_to_stderr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -60,10 +60,10 @@ def run(
     Raises:
         StartError: see `Server.start`.
     """
-    source = "%(name)s" if member_of is None else f"broker {config.node_id} %(name)s"
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format=f"%(asctime)s %(levelname)-7s {source}: %(message)s"
-    )
+    if member_of is None:
+        log_to_stderr(config, source="%(name)s: ")
+    else:
+        log_to_stderr(config, source=f"broker {config.node_id} %(name)s: ", broker_id=config.node_id)
     with contextlib.ExitStack() as stack:
         directory: EphemeralDirectory | None = None
 

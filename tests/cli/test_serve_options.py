@@ -20,6 +20,7 @@ EVERYTHING = [
     "--set", "a=b", "--set=c=d", "--allow-non-empty", "--ephemeral", "--print-config", "--exit-with-stdin",
     "--control", "127.0.0.1:1", "--brokers", "3", "--member-of", "1,2", "--unsynced",
     "--fork-host", "--secure", "--metrics", "127.0.0.1:2", "--console", "127.0.0.1:3",
+    "--log-level", "DEBUG", "--log-format", "json",
 ]  # fmt: skip
 
 
@@ -42,6 +43,8 @@ def test_options_are_parsed() -> None:
         "--secure": [],
         "--metrics": ["127.0.0.1:2"],
         "--console": ["127.0.0.1:3"],
+        "--log-level": ["DEBUG"],
+        "--log-format": ["json"],
     }
     assert serve.parse([]) == {}
 
@@ -74,6 +77,12 @@ def test_every_option_is_tested_above() -> None:
     parsed = serve.parse(EVERYTHING)
     assert parsed is not None
     assert parsed.keys() == {option.name for option in serve.OPTIONS}
+
+
+def test_level_and_format_of_the_log_become_settings() -> None:
+    config = serve.load_config({"--log-level": ["WARNING"], "--log-format": ["json"]}, {})
+    assert (config.str("moldau.log.level"), config.origin("moldau.log.level")) == ("WARNING", "--log-level")
+    assert (config.str("moldau.log.format"), config.origin("moldau.log.format")) == ("json", "--log-format")
 
 
 def test_metrics_becomes_the_listener_of_metrics() -> None:
