@@ -62,7 +62,7 @@ test-rest: $(VENV)/.installed-test ## What CI runs after `make test`: the site, 
 
 .PHONY: test-full
 test-full: $(VENV)/.installed-test ## Everything: these two, all Pythons, kills of Spark and its other versions, long rounds of kills, the calibration (hours)
-	@$(call each,test test-rest test-quick-everywhere test-extended test-kills test-all-with-brokers test-conformance test-sparks)
+	@$(call each,test test-rest test-quick-everywhere test-extended test-kills test-all-with-brokers test-conformance test-sparks test-processors)
 
 .PHONY: lint
 lint: $(VENV)/.installed-test ## Style, formatting, import directions
@@ -131,6 +131,11 @@ test-conformance: $(VENV)/.installed-test ## The conformance suite three times o
 .PHONY: test-sparks
 test-sparks: $(VENV)/.installed-test ## All Spark tests with Spark 4.2.0 and 3.5.7
 	@$(BIN)/tox run -q -e spark42,spark35
+
+# Python 3.11, which all of these packages support.
+.PHONY: test-processors
+test-processors: $(VENV)/.installed-test ## Python stream processors and Airflow's Kafka provider (several GB of packages, Java, Maven)
+	@$(BIN)/tox run -q -m processors
 
 .PHONY: test-quick
 test-quick: $(VENV)/.installed-test ## Fast tests for development: Python only, nothing slow
