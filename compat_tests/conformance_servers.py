@@ -115,6 +115,7 @@ def _apache_secured(version: str) -> Callable[[float], AbstractContextManager[Ta
 @contextmanager
 def _moldau_secured(patience: float) -> Iterator[Target]:
     config = {name: text for name, text in _SECURED.items() if name != "metric.reporters"}
+    config["moldau.metrics.listener"] = "127.0.0.1:0"  # receives the metrics of clients
     config["listeners"] = "PLAINTEXT://127.0.0.1:0,SASL://127.0.0.1:0"
     config["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT"
     with Broker(config=config) as broker:

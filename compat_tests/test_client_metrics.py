@@ -1,9 +1,22 @@
-"""Subscriptions of client metrics (KIP-714), with Apache Kafka's own tool."""
+"""Client metrics (KIP-714): subscriptions with Apache Kafka's own tool, and real clients that push by themselves."""
 
 from __future__ import annotations
 
+import re
+import subprocess
+import urllib.request
+
+from confluent_kafka import Producer
+
 from moldau.compat_tests.conftest import OpenClient
-from moldau.testing.clients.java import JavaClient
+from moldau.testing import Broker
+from moldau.testing.clients.java import JavaClient, java_command
+from moldau.testing.config_requests import CLIENT_METRICS, SET, alter
+from moldau.testing.topic_requests import create_topic
+from moldau.testing.waiting import wait_until
+from moldau.testing.wire import WireClient
+
+LATENCY = "kafka_client_producer_request_latency_avg"
 
 TOOL = "org.apache.kafka.tools.ClientMetricsCommand"
 
@@ -25,3 +38,51 @@ def test_kafka_client_metrics_creates_describes_lists_and_deletes_a_subscription
     assert "latency" in run("--list")
     run("--delete", *name)
     assert "latency" not in run("--list")
+
+
+def latencies(address: str) -> dict[str, float]:
+    """The latencies that producers have pushed, by client ID."""
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as response:
+        text = response.read().decode()
+    return {
+        client_id: float(value)
+        for client_id, value in re.findall(rf'^{LATENCY}{{client_id="([^"]*)",[^}}]*}} (.*)$', text, re.MULTILINE)
+    }
+
+
+def test_librdkafka_and_the_java_client_push_their_latencies_if_there_is_a_subscription() -> None:
+    with Broker(config={"moldau.metrics.listener": "127.0.0.1:0"}) as broker:
+        listener = re.search(r"Metrics at http://(\S+)/metrics", broker.log())
+        assert listener is not None, broker.log()
+        address = listener[1]
+        create_topic(broker.bootstrap_servers, "orders")
+        with WireClient(broker.bootstrap_servers) as wire:
+            metrics = ("metrics", SET, "org.apache.kafka.producer.request.latency")
+            assert alter(wire, CLIENT_METRICS, "latency", metrics, ("interval.ms", SET, "200")) == "NONE"
+            assert alter(wire, CLIENT_METRICS, "latency", ("match", SET, "client_id=librdkafka|java")) == "NONE"
+        producers = [
+            Producer({"bootstrap.servers": broker.bootstrap_servers, "client.id": name, "log_level": 0})
+            for name in ("librdkafka", "other")
+        ]
+
+        def pushed() -> dict[str, float] | None:
+            for producer in producers:
+                producer.produce("orders", b"1")
+                producer.poll(0)
+            found = latencies(address)
+            return found if found.get("librdkafka", 0) > 0 else None
+
+        assert wait_until(pushed, LATENCY, pause=0.1).keys() == {"librdkafka"}
+        for producer in producers:
+            producer.flush()
+        command = [*java_command("org.apache.kafka.tools.ConsoleProducer"), "--topic", "orders",
+                   "--bootstrap-server", broker.bootstrap_servers, "--command-property", "client.id=java"]  # fmt: skip
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as java:
+            assert java.stdin is not None
+            try:
+                java.stdin.write("2\n")
+                java.stdin.flush()
+                # Until it has sent something in the interval, its average is NaN.
+                wait_until(lambda: latencies(address).get("java", 0) > 0, LATENCY, pause=0.1)
+            finally:
+                java.terminate()

@@ -20,9 +20,9 @@ PATIENCE = 4.0
 
 MOLDAU, APACHE_KAFKA = "moldau-secured", "apache-kafka-4.3.1-secured"
 MOLDAU_TLS, APACHE_KAFKA_TLS = "moldau-tls", "apache-kafka-4.3.1-tls"
-OF_BOTH = ("sasl", "acls", "denied", "allowed", "scram")
+OF_BOTH = ("sasl", "acls", "denied", "allowed", "scram", "push", "subscriptions")
 OF_TLS = ("plaintext", "handshake", "records", "client-certificate")
-OF_APACHE_KAFKA = ("tokens", "push", "subscriptions")
+OF_APACHE_KAFKA = ("tokens",)
 
 each_server = pytest.mark.parametrize("name", [MOLDAU, MOLDAU_TLS, *in_full_run(APACHE_KAFKA, APACHE_KAFKA_TLS)])
 

@@ -569,7 +569,7 @@ SECTIONS: Final = (
         ),
         Setting(
             "telemetry.max.bytes", INT, 1_048_576, at_least(1), LOW,
-            "Maximum size of the client metrics in one push (KIP-714).",
+            "Maximum size of the client metrics in one push (KIP-714), before and after decompression.", acted_on=True,
         ),
     ),
 )

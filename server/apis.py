@@ -145,6 +145,8 @@ APIS: Final[tuple[Api, ...]] = (
     Api(ApiKey.LIST_TRANSACTIONS, 0, 2, "transaction_admin", (_DESCRIBE_TRANSACTION,)),
     Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, "group_members", (_READ_GROUP, _DESCRIBE_TOPIC), _BROKER, _PARTITIONS),
     Api(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, "group_admin", (_DESCRIBE_GROUP, _DESCRIBE_TOPIC), _BROKER, _IN_SLICES),
+    Api(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, 0, "telemetry"),
+    Api(ApiKey.PUSH_TELEMETRY, 0, 0, "telemetry"),
     Api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, "configs", (_DESCRIBE_CLUSTER_CONFIGS,)),
     Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, "describe_topic_partitions", (_DESCRIBE_TOPIC,), _BROKER, _IN_SLICES),
 )

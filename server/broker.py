@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from .network.read_ahead import ReadAhead
     from .replication.manager import Replication
     from .storage.opening import Storage
+    from .telemetry.clients import ClientTelemetry
 
 logger = logging.getLogger(__name__)
 
@@ -149,6 +150,8 @@ class Broker:
         """The number of fetches of followers, by version of the request."""
         self.produce_times: RequestTimes | None = None
         """The durations of produce requests, if they are measured."""
+        self.telemetry: ClientTelemetry | None = None
+        """The metrics that clients push, if they are served."""
         self.on_config_changed: Callable[[BrokerConfig], None] = lambda config: None
         """Called after a change of the dynamic settings."""
         self.on_directories_cordoned: Callable[[], None] = lambda: None

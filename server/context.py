@@ -125,6 +125,14 @@ class RequestContext(Protocol):
         """The peer's address as Kafka writes it: ``/127.0.0.1``."""
 
     @property
+    def client_port(self) -> int:
+        """The peer's port."""
+
+    @property
+    def client_software(self) -> str:
+        """The name and the version of the client, with a space between them; empty if they are unknown."""
+
+    @property
     def connection_id(self) -> int:
         """What `Turns` knows the client's connection by."""
 
@@ -251,6 +259,14 @@ class ServedRequest:
     @property
     def client_host(self) -> str:
         return self.connection.client_host
+
+    @property
+    def client_port(self) -> int:
+        return int(self.connection.peer.rpartition(":")[2])
+
+    @property
+    def client_software(self) -> str:
+        return self.connection.client_software
 
     @property
     def connection_id(self) -> int:

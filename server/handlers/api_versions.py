@@ -4,15 +4,17 @@
   UNSUPPORTED_VERSION and all keys, so that a newer client can fall back (KIP-511).
 - Since version 3, the format of the client's name and version is checked, and they are kept with the connection.
 - Forwarded APIs have the versions that the active controller supports, too.
+- GetTelemetrySubscriptions and PushTelemetry are listed if metrics are served (`handlers.telemetry`).
 - Features whose lowest version is 0 are omitted below version 4, because older parsers fail on them (KAFKA-17011).
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ...metadata.features import SUPPORTED_FEATURES
+from ...protocol.api import ApiKey
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.api_versions import (
     ApiVersion,
@@ -32,12 +34,15 @@ if TYPE_CHECKING:
     from ..context import RequestContext
     from ..controller_client import ControllerClient
 
+TELEMETRY: Final = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
+"""APIs that are advertised only if metrics are served."""
+
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def handle(broker: Broker, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """List the APIs and the features."""
-    return response_with(_usable(broker.controller), broker.metadata, context, request)
+    return response_with(_advertised(_usable(broker.controller), broker), broker.metadata, context, request)
 
 
 def response_with(
@@ -87,9 +92,16 @@ def failed(request: ApiVersionsRequest, error: KafkaError) -> ApiVersionsRespons
     return ApiVersionsResponse(error_code=error.code)
 
 
-def unsupported_version_response(apis: Iterable[Api]) -> ApiVersionsResponse:
-    """The response to an unknown version of this API, to be sent in version 0."""
-    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_api_keys(apis))
+def _advertised(apis: Iterable[Api], node: object) -> Iterable[Api]:
+    """These APIs, without those for the metrics of clients if the node does not serve them. A controller never does."""
+    if getattr(node, "telemetry", None) is not None:
+        return apis
+    return (api for api in apis if api.key not in TELEMETRY)
+
+
+def unsupported_version_response(apis: Iterable[Api], node: object) -> ApiVersionsResponse:
+    """The response of a node to an unknown version of this API, to be sent in version 0."""
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_api_keys(_advertised(apis, node)))
 
 
 def _api_keys(apis: Iterable[Api]) -> list[ApiVersion]:

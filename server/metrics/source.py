@@ -11,6 +11,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ..telemetry.clients import ClientTelemetry
+from .clients import client_families
 from .cluster import cluster_families
 from .errors import CountedErrors
 from .families import Family, Kind, Sample, gauge, labels, text_of
@@ -59,6 +61,9 @@ class BrokerMetrics:
         network.dispatcher = measured
         broker.produce_times = measured.times_of(0)
         dispatcher.count_errors(CountedErrors)
+        broker.telemetry = ClientTelemetry(
+            lambda: broker.metadata.image, broker.timers.now_ms, broker.config.int("telemetry.max.bytes")
+        )
         flushes = broker.group_commit.durations = Durations()
         served = _Served(broker, dispatcher, measured, network, cpu_clock_of_this_thread(), clock, flushes)
         self._loop_idle(served, monotonic())
@@ -111,6 +116,8 @@ class BrokerMetrics:
         yield from cluster_families(broker, self._rates, now, self._max_partitions)
         yield from group_families(broker, self._max_partitions)
         yield from transaction_families(broker, broker.now_ms())
+        if broker.telemetry is not None:
+            yield from client_families(broker.telemetry)
 
     def _loop_idle(self, served: _Served, now: float) -> float:
         return max(0.0, min(1.0, 1.0 - self._rates.per_second("loop", served.loop_cpu(), now)))

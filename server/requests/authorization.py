@@ -853,6 +853,8 @@ CHECKS: Final[dict[ApiKey, Check]] = {
     ApiKey.LIST_TRANSACTIONS: _filtered(Can.DESCRIBE, On.TRANSACTIONAL_ID, "transaction_states", "transactional_id"),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: _consumer_group_heartbeat,
     ApiKey.CONSUMER_GROUP_DESCRIBE: _consumer_group_describe,
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: _nothing,
+    ApiKey.PUSH_TELEMETRY: _nothing,
     ApiKey.LIST_CONFIG_RESOURCES: on_cluster(Can.DESCRIBE_CONFIGS),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,
 }

@@ -607,7 +607,8 @@ class Dispatcher:
             from ..handlers.api_versions import unsupported_version_response
 
             route = Route(self._apis[ApiKey.API_VERSIONS], 0)
-            return route.encode_response(correlation_id, unsupported_version_response(self._apis.values()))
+            response = unsupported_version_response(self._apis.values(), self._broker)
+            return route.encode_response(correlation_id, response)
         name = ApiKey(key).name if key in ApiKey.__members__.values() else "unknown"
         api = self._apis.get(key)  # type: ignore[call-overload]
         served = (

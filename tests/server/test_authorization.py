@@ -491,7 +491,8 @@ def test_the_cases_are_complete() -> None:
     """The other APIs need nothing, or omit what the client may not see; they have their own tests."""
     without_errors = {"SASL_HANDSHAKE", "SASL_AUTHENTICATE", "API_VERSIONS", "DESCRIBE_CLUSTER", "LIST_GROUPS",
                       "LIST_TRANSACTIONS", "CREATE_DELEGATION_TOKEN", "RENEW_DELEGATION_TOKEN",
-                      "EXPIRE_DELEGATION_TOKEN", "DESCRIBE_DELEGATION_TOKEN"}  # fmt: skip
+                      "EXPIRE_DELEGATION_TOKEN", "DESCRIBE_DELEGATION_TOKEN",
+                      "GET_TELEMETRY_SUBSCRIPTIONS", "PUSH_TELEMETRY"}  # fmt: skip
     tested = {ApiKey(request.API_KEY).name for request, *_ in CASES}
     assert tested | without_errors == {key.name for key in CHECKS}
 
