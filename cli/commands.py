@@ -9,7 +9,7 @@ from .failure import Failure
 from .suggestions import CommandGroup
 
 # Command to module. Each module has a click command named ``command``; `serve` builds one (see serve.py). The
-# console is a package in the layer above, because it is built on the client of these commands.
+# console and registry are packages in the layers above, because they are built on the client of these commands.
 _MODULES: Final = {
     "topics": "topics",
     "produce": "produce",
@@ -31,6 +31,7 @@ _MODULES: Final = {
     "conformance": "conformance",
     "conformance-client": "conformance_client",
     "console": ".console.command",
+    "registry": ".registry.command",
 }
 
 HELP: Final = """\b

@@ -59,6 +59,12 @@ The fixture ``kafka_cluster`` is a cluster of three brokers, which a test may ki
         kafka_cluster.kill(2)
         place_orders(kafka_cluster.bootstrap_servers, partition=0)
 
+The fixture ``schema_registry`` is the address of a schema registry without schemas, on the broker of ``kafka``. It
+needs ``pip install 'moldau[registry]'``:
+
+    def test_orders_with_a_schema(kafka, schema_registry):
+        registry = SchemaRegistryClient({"url": schema_registry})
+
 A test that needs different settings starts its own broker: ``with moldau.testing.Broker(config=...)``.
 
 The report of a failed test contains the server's log, under "moldau broker log".
@@ -102,6 +108,15 @@ def kafka(kafka_session: Broker) -> Broker:
     kafka_session.start()
     kafka_session.reset()
     return kafka_session
+
+
+@pytest.fixture
+def schema_registry(kafka: Broker) -> Iterator[str]:
+    """The address of a schema registry without schemas, on the broker of ``kafka``, for one test."""
+    from .schema_registry import SchemaRegistry  # most test runs do not need it
+
+    with SchemaRegistry(kafka.bootstrap_servers) as registry:
+        yield registry.url
 
 
 @pytest.fixture(scope="session")

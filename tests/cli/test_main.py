@@ -86,6 +86,7 @@ COMMANDS = [
     ["conformance", "compare"],
     ["conformance-client"],
     ["console"],
+    ["registry"],
 ]
 
 
