@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...config import client_metrics as settings
 from ...metadata.image import CLIENT_METRICS_RESOURCE
@@ -24,7 +24,6 @@ from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.uuid import ZERO_UUID, random_uuid, uuid_to_str
 
 if TYPE_CHECKING:
-    import re
     from collections.abc import Mapping
 
     from ...metadata.image import ConfigResource, MetadataImage
@@ -61,7 +60,8 @@ class Subscription(NamedTuple):
 
     metrics: tuple[str, ...]
     interval_ms: int
-    match: dict[str, re.Pattern[str]]
+    match: dict[str, Any]
+    """Patterns of RE2."""
 
     def matches(self, instance_id: bytes, client: Client) -> bool:
         """Whether it is for this client."""
