@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,7 +23,8 @@ class JsonFormatter(logging.Formatter):
         self._broker = {} if broker_id is None else {"broker": broker_id}
 
     def format(self, record: logging.LogRecord) -> str:
-        import json  # a server with lines of text starts without it
+        import json  # a server with lines of text starts without both
+        from datetime import UTC, datetime
 
         event = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
