@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
@@ -80,11 +81,11 @@ class _Fields:
 Value = Callable[[_Fields], Any]
 
 
-class Filter:
+class Filter(ABC):
     """Decides about records. ``may_match`` rules out whole batches without decoding them."""
 
-    def matches(self, partition: int, record: Record) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def matches(self, partition: int, record: Record) -> bool: ...
 
     def may_match(self, batch: RecordBatch) -> bool:
         return True

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import ipaddress
-import os
 import secrets
-import socket
 import sys
-import threading
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from ..cli.client import bootstrap_option
 from ..cli.client_security import security_of_command
 from ..cli.failure import Failure
+from ..console.serving import is_loopback, listen_on, serve, url_of
 
 _DEFAULT_LISTEN: Final = "127.0.0.1:8081"
 _DEFAULT_TOPIC: Final = "_schemas"
@@ -61,18 +58,13 @@ def command(listen: str, topic: str, exit_with_stdin: bool, bootstrap_server: st
     from .state import State
     from .topic import SchemasTopic
 
-    host, port = _parse_address(listen)
     brokers = Brokers(bootstrap_server, security_of_command())
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listening = socket.create_server((host, port), family=family)
-    except OSError as error:
-        raise Failure(f"cannot listen on {listen}: {error.strerror or error}") from None
+    listening = listen_on(listen)
     state = State()
     schemas = SchemasTopic(brokers, topic, state.apply)
     try:
         schemas.start()
-        token = None if _is_loopback(listening) else secrets.token_urlsafe(24)
+        token = None if is_loopback(listening) else secrets.token_urlsafe(24)
         config = uvicorn.Config(
             create_app(Registry(state, schemas), token=token),
             log_level="warning",
@@ -80,31 +72,10 @@ def command(listen: str, topic: str, exit_with_stdin: bool, bootstrap_server: st
             server_header=False,
             lifespan="off",
         )
-        server = uvicorn.Server(config)
-        if exit_with_stdin:
-            threading.Thread(target=_exit_with_stdin, args=(server,), name="stdin", daemon=True).start()
-        print(f"{READY_PREFIX}http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}", flush=True)
+        print(f"{READY_PREFIX}{url_of(listening, listen)}", flush=True)
         if token:
             print(f"moldau: clients need the token (basic.auth.user.info=moldau:{token})", file=sys.stderr)
-        server.run(sockets=[listening])
+        serve(uvicorn.Server(config), listening, exit_with_stdin=exit_with_stdin)
     finally:
         schemas.close()
         brokers.close()
-
-
-def _exit_with_stdin(server: Any) -> None:
-    """Stop the server when the parent process, which holds the other end of standard input, has ended."""
-    while os.read(0, 4096):
-        pass
-    server.should_exit = True
-
-
-def _parse_address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    if not (port.isascii() and port.isdecimal()) or len(port) > 5 or int(port) > 65535:
-        raise click.BadParameter(f"{text!r} is not HOST:PORT", param_hint="--listen")
-    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
-
-
-def _is_loopback(listening: socket.socket) -> bool:
-    return ipaddress.ip_address(listening.getsockname()[0]).is_loopback

@@ -1,0 +1,57 @@
+"""The socket and the end of a process that serves HTTP: of the console, and of the registry."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+import click
+
+from ..cli.failure import Failure
+
+if TYPE_CHECKING:
+    from uvicorn import Server
+
+
+def parse_address(text: str, option: str) -> tuple[str, int]:
+    """The host and the port of HOST:PORT. Raises BadParameter that names the option."""
+    host, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdecimal()) or len(port) > 5 or int(port) > 65535:
+        raise click.BadParameter(f"{text!r} is not HOST:PORT", param_hint=option)
+    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
+
+
+def listen_on(address: str) -> socket.socket:
+    """A listening socket at the address of ``--listen``. Raises BadParameter, Failure."""
+    host, port = parse_address(address, "--listen")
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise Failure(f"cannot listen on {address}: {error.strerror or error}") from None
+
+
+def url_of(listening: socket.socket, address: str) -> str:
+    """Where the socket is reached, with the host of ``--listen`` and the actual port."""
+    host, _ = parse_address(address, "--listen")
+    return f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
+
+
+def is_loopback(listening: socket.socket) -> bool:
+    return ipaddress.ip_address(listening.getsockname()[0]).is_loopback
+
+
+def serve(server: Server, listening: socket.socket, *, exit_with_stdin: bool) -> None:
+    """Serve until a signal, or until standard input is closed: the parent process has ended."""
+    if exit_with_stdin:
+        threading.Thread(target=_exit_with_stdin, args=(server,), name="stdin", daemon=True).start()
+    server.run(sockets=[listening])
+
+
+def _exit_with_stdin(server: Server) -> None:
+    while os.read(0, 4096):
+        pass
+    server.should_exit = True
