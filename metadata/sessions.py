@@ -37,10 +37,8 @@ class BrokerSessions:
         before the controller responds to the request that has caused it."""
         self.timeout_ms = timeout_ms
         self._local_broker = local_broker
-        self.is_connected: Callable[[int, int], bool] = lambda broker_id, epoch: True
-        """Whether a connection is open over which the broker has sent a heartbeat with this epoch."""
-        self.is_disconnected: Callable[[int, int], bool] = lambda broker_id, epoch: False
-        """Whether the connection of the latest heartbeat with this epoch is closed. False if there was no heartbeat."""
+        self.is_connected: Callable[[int, int], bool | None] = lambda broker_id, epoch: True
+        """Whether the connection of the broker's latest heartbeat with this epoch is open. None if there was none."""
         self._contacts: dict[tuple[int, int], int] = {}  # latest contact by broker and epoch, the oldest first
         self._disconnected: dict[tuple[int, int], int] = {}  # when this was noticed
         self._offsets: dict[tuple[int, int], int] = {}  # the offset that the broker has applied
@@ -69,7 +67,7 @@ class BrokerSessions:
     def notice_disconnections(self, now_ms: int) -> None:
         """To be called periodically, before `expired`. A closed connection counts from the first call that sees it."""
         for session in self._contacts:
-            if self.is_disconnected(*session):
+            if self.is_connected(*session) is False:
                 self._disconnected.setdefault(session, now_ms)
 
     def expired(self, now_ms: int) -> tuple[int, int] | None:

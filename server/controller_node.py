@@ -119,7 +119,6 @@ class ControllerNode:
         self._local_broker = metadata.node_id if "broker" in config.roles else None
         self._sessions = BrokerSessions(config.int("broker.session.timeout.ms"), self._local_broker)
         self._sessions.is_connected = self._is_connected
-        self._sessions.is_disconnected = self._is_disconnected
         self._connections: dict[int, tuple[int, Callable[[], bool]]] = {}  # epoch and connection of the last heartbeat
         self._waiting: dict[_WaitingFetch, None] = {}  # in the order of their arrival
         self._fencing = False
@@ -156,13 +155,9 @@ class ControllerNode:
             self._sessions.contact(broker_id, broker_epoch, self.timers.now_ms())
             self._connections[broker_id] = broker_epoch, is_open
 
-    def _is_connected(self, broker_id: int, broker_epoch: int) -> bool:
+    def _is_connected(self, broker_id: int, broker_epoch: int) -> bool | None:
         epoch, is_open = self._connections.get(broker_id, (-1, None))
-        return is_open is not None and epoch == broker_epoch and is_open()
-
-    def _is_disconnected(self, broker_id: int, broker_epoch: int) -> bool:
-        epoch, is_open = self._connections.get(broker_id, (-1, None))
-        return is_open is not None and epoch == broker_epoch and not is_open()
+        return is_open() if is_open is not None and epoch == broker_epoch else None
 
     def _look_later(self) -> None:
         self._timer = self.timers.call_after(self._sessions.timeout_ms / LOOKS_PER_TIMEOUT, self._look)

@@ -54,7 +54,7 @@ def test_a_heartbeat_renews_an_expired_session_that_has_not_ended() -> None:
 
 def test_a_session_expires_when_its_connection_was_closed_for_a_third_of_the_timeout() -> None:
     sessions = BrokerSessions(9000)
-    sessions.is_disconnected = lambda broker_id, epoch: (broker_id, epoch) == (2, 10)
+    sessions.is_connected = lambda broker_id, epoch: (broker_id, epoch) != (2, 10)
     for broker_id in (1, 2):
         sessions.contact(broker_id, 10, 0)
     assert sessions.expired(3000) is None  # nobody has looked
@@ -68,13 +68,22 @@ def test_a_session_expires_when_its_connection_was_closed_for_a_third_of_the_tim
 
 def test_a_heartbeat_over_another_connection_ends_the_disconnection() -> None:
     sessions = BrokerSessions(9000)
-    sessions.is_disconnected = lambda broker_id, epoch: True
+    sessions.is_connected = lambda broker_id, epoch: False
     sessions.contact(1, 10, 0)
     sessions.notice_disconnections(0)
     sessions.contact(1, 10, 2000)
     assert sessions.expired(4000) is None
     sessions.notice_disconnections(4000)
     assert sessions.expired(7000) == (1, 10)
+
+
+def test_a_session_without_a_heartbeat_yet_lasts_for_the_whole_timeout() -> None:
+    sessions = BrokerSessions(9000)
+    sessions.is_connected = lambda broker_id, epoch: None
+    sessions.begin([broker(1)], 0)
+    sessions.notice_disconnections(0)
+    assert sessions.expired(8999) is None
+    assert sessions.expired(9000) == (1, 10)
 
 
 def test_a_new_controller_starts_a_full_session_for_every_active_broker() -> None:
