@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from moldau.compat_tests.cluster_load import is_retriable
-from moldau.compat_tests.kill_rounds import DEADLINE_S, Reader, Writer, WrongError, client_config
+from moldau.compat_tests.kill_rounds import DEADLINE_S, Reader, Writer, WrongError, client_config, retried
 
 
 class Copy(Writer):
@@ -42,7 +40,7 @@ class Copy(Writer):
         self.errors: Counter[str] = Counter()
 
     def _run(self) -> None:
-        _retried(lambda: self._producer.init_transactions(DEADLINE_S))
+        retried(lambda: self._producer.init_transactions(DEADLINE_S))
         self._consumer.subscribe([self._source])
         try:
             while not self._stopping.is_set():
@@ -69,15 +67,15 @@ class Copy(Writer):
                 producer.produce(self.topic, value=message.value(), partition=0)
             after = TopicPartition(self._source, 0, (messages[-1].offset() or 0) + 1)
             metadata = consumer.consumer_group_metadata()
-            _retried(lambda: producer.send_offsets_to_transaction([after], metadata, DEADLINE_S))
-            _retried(lambda: producer.commit_transaction(DEADLINE_S))
+            retried(lambda: producer.send_offsets_to_transaction([after], metadata, DEADLINE_S))
+            retried(lambda: producer.commit_transaction(DEADLINE_S))
         except KafkaException as error:
             failure: KafkaError = error.args[0]
             if not failure.txn_requires_abort():
                 raise
             self.errors[failure.name()] += 1
             self.aborted += 1
-            _retried(lambda: producer.abort_transaction(DEADLINE_S))
+            retried(lambda: producer.abort_transaction(DEADLINE_S))
             if consumer.assignment():  # otherwise it continues with the committed offset
                 consumer.seek(TopicPartition(self._source, 0, messages[0].offset() or 0))
         else:
@@ -98,15 +96,3 @@ class Copy(Writer):
     def line(self) -> str:
         """What it has done."""
         return f"copy: {self.written} records, {self.aborted} aborted attempts; retried: {dict(self.errors) or 'none'}"
-
-
-def _retried(call: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
-        try:
-            call()
-        except KafkaException as error:
-            if not error.args[0].retriable() or time.monotonic() > deadline:
-                raise
-        else:
-            return

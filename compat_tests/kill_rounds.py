@@ -348,6 +348,18 @@ class RetainedWriter(NumberedWriter):
                 _reached(self.topic, partition, largest, last)
 
 
+def retried(call: Callable[[], Any]) -> None:
+    """Call a method of a transactional producer again for as long as it fails with a retriable error."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        try:
+            call()
+            return
+        except KafkaException as error:
+            if not error.args[0].retriable() or time.monotonic() > deadline:
+                raise
+
+
 class TransactionalWriter(Writer):
     """Transactions over all partitions, every fourth aborted by the client."""
 
@@ -368,7 +380,7 @@ class TransactionalWriter(Writer):
         self._next = [(0, -1)] * self.partitions  # offset to read from, the last transaction so far
 
     def _run(self) -> None:
-        self._retried(lambda: self._producer.init_transactions(DEADLINE_S))
+        retried(lambda: self._producer.init_transactions(DEADLINE_S))
         number = 0
         while not self._stopping.is_set():
             self._producer.begin_transaction()
@@ -381,7 +393,7 @@ class TransactionalWriter(Writer):
                 # before that, librdkafka would try to abort a transaction that the coordinator does not know, and give
                 # up.
                 self._producer.flush(DEADLINE_S)
-                self._retried(lambda: self._producer.abort_transaction(DEADLINE_S))
+                retried(lambda: self._producer.abort_transaction(DEADLINE_S))
             else:
                 self._commit(number)
             number += 1
@@ -389,26 +401,15 @@ class TransactionalWriter(Writer):
 
     def _commit(self, number: int) -> None:
         try:
-            self._retried(lambda: self._producer.commit_transaction(DEADLINE_S))
+            retried(lambda: self._producer.commit_transaction(DEADLINE_S))
         except KafkaException as error:
             if not error.args[0].txn_requires_abort():
                 raise
             self.aborted.add(number)
-            self._retried(lambda: self._producer.abort_transaction(DEADLINE_S))
+            retried(lambda: self._producer.abort_transaction(DEADLINE_S))
         else:
             self.committed.append(number)
             self.written += 1
-
-    @staticmethod
-    def _retried(call: Callable[[], Any]) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while True:
-            try:
-                call()
-                return
-            except KafkaException as error:
-                if not error.args[0].retriable() or time.monotonic() > deadline:
-                    raise
 
     def snapshot(self) -> int:
         return len(self.committed)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import random
 import socket
-import ssl
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ import pytest
 from moldau.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from moldau.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from moldau.testing.authority import Authority
+from moldau.testing.client_hello import client_hello
 from moldau.testing.full_run import first_of
 
 from . import attackers
@@ -50,14 +50,6 @@ def secured(make_target: MakeTarget, folder: Path) -> Iterator[Target]:
         yield target
         lines = [line for line in target.broker.log().splitlines() if "127.0.0.1" in line]
         assert len(lines) <= MAX_LINES, lines[:10]
-
-
-def client_hello() -> bytes:
-    outgoing = ssl.MemoryBIO()
-    tls = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="127.0.0.1")
-    with pytest.raises(ssl.SSLWantReadError):
-        tls.do_handshake()
-    return outgoing.read()
 
 
 def unfinished(protocol: str, hello: bytes, dice: random.Random) -> bytes:

@@ -23,6 +23,7 @@ from moldau.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from moldau.security.sasl_client import Credentials, new_client
 from moldau.security.scram import SHA_256, SHA_512
 from moldau.server.network.peer_log import LINES_OF_A_PEER
+from moldau.testing.client_hello import client_hello
 from moldau.testing.wire import WireClient
 
 from .test_oauthbearer import KEYS, document, signed
@@ -356,14 +357,6 @@ def changed(data: bytes, dice: random.Random) -> bytes:
             case _:
                 made[at:at] = bytes(made[at : at + 40])
     return bytes(made)
-
-
-def client_hello() -> bytes:
-    outgoing = ssl.MemoryBIO()
-    tls = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="127.0.0.1")
-    with pytest.raises(ssl.SSLWantReadError):
-        tls.do_handshake()
-    return outgoing.read()
 
 
 def send_and_read(wire: WireClient, data: bytes) -> None:

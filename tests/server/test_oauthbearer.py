@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from moldau.server.nodes.node_server import StartError
 from moldau.server.nodes.provider_keys import FileKeys, RemoteKeys
 from moldau.testing.wire import WireClient
 
+from .http_provider import Handler, served
 from .test_sasl import Sasl, authenticate, handshake, is_served
 
 NAME = "listener.name.sasl_plaintext"
@@ -131,36 +130,24 @@ def test_keys_in_a_file_which_changes(serve: Any, tmp_path: Path, caplog: pytest
         assert log_in(wire, signed("second")).auth_bytes == b""
 
 
-class _Provider(BaseHTTPRequestHandler):
+class _Provider(Handler):
+    method = "GET"
     document = b""
     requests = 0
 
-    def do_GET(self) -> None:
+    def answer(self) -> None:
         type(self).requests += 1
-        status = 302 if self.path == "/moved" else 200
-        self.send_response(status)
-        if status == 302:
-            self.send_header("Location", "/jwks")
-        self.send_header("Content-Length", str(len(self.document)))
-        self.end_headers()
-        self.wfile.write(self.document)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: the test's output is not for access logs."""
+        if self.path == "/moved":
+            self.respond(self.document, 302, "/jwks")
+        else:
+            self.respond(self.document)
 
 
 @pytest.fixture
 def provider() -> Iterator[tuple[type[_Provider], str]]:
     handler = type("Provider", (_Provider,), {"document": document("first")})
-    server = HTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield handler, f"http://127.0.0.1:{server.server_port}/jwks"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with served(handler) as address:
+        yield handler, f"{address}/jwks"
 
 
 def test_keys_of_a_server_and_a_new_key(serve: Any, provider: tuple[type[_Provider], str]) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from base64 import b64decode
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 from urllib.parse import parse_qs
 
 import pytest
@@ -17,6 +15,7 @@ from moldau.config.definition import ConfigError
 from moldau.security.sasl_client import Credentials, SaslClientError, new_client
 from moldau.server.nodes.oauthbearer_login import IssuedTokens, token_credentials
 
+from .http_provider import Handler, served
 from .test_oauthbearer import signed
 
 PACKAGE = "org.apache.kafka.common.security.oauthbearer"
@@ -64,36 +63,24 @@ def test_a_client_ends_the_exchange_after_an_invalid_token() -> None:
     assert client.next(b"") is None
 
 
-class Provider(BaseHTTPRequestHandler):
+class Provider(Handler):
+    method = "POST"
     requests: ClassVar[list[tuple[str, dict[str, list[str]]]]]
     response: ClassVar[bytes]
 
-    def do_POST(self) -> None:
+    def answer(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
         kind, _, encoded = self.headers["Authorization"].partition(" ")
         assert kind == "Basic"
         self.requests.append((b64decode(encoded).decode(), parse_qs(body)))
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(self.response)))
-        self.end_headers()
-        self.wfile.write(self.response)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: the test's output is not for access logs."""
+        self.respond(self.response)
 
 
 @pytest.fixture
 def provider() -> Iterator[tuple[type[Provider], str]]:
     handler = type("Issuing", (Provider,), {"requests": [], "response": b'{"access_token":"issued"}'})
-    server = HTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield handler, f"http://127.0.0.1:{server.server_port}/token"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with served(handler) as address:
+        yield handler, f"{address}/token"
 
 
 def test_a_provider_issues_a_token_for_a_client(provider: tuple[type[Provider], str]) -> None:

@@ -22,6 +22,7 @@ from moldau.server.network.transport import TurnFirst
 from moldau.server.nodes.node_server import StartError
 from moldau.testing.authority import Authority, Issued
 from moldau.testing.builders import batch, fetch, produce, values
+from moldau.testing.client_hello import client_hello
 from moldau.testing.wire import WireClient
 
 AUTHORITY = Authority()
@@ -257,15 +258,6 @@ def test_bytes_of_a_handshake_may_arrive_one_by_one(serve: Any) -> None:
             except ssl.SSLWantReadError:
                 incoming.write(wire._socket.recv(65_536))
         assert response[4:] == b"\0\0\0\1"
-
-
-def client_hello() -> bytes:
-    """What a client sends first."""
-    outgoing = ssl.MemoryBIO()
-    tls = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="127.0.0.1")
-    with pytest.raises(ssl.SSLWantReadError):
-        tls.do_handshake()
-    return outgoing.read()
 
 
 def test_handshakes_that_end_anywhere_leave_nothing(serve: Any) -> None:
