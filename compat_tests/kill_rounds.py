@@ -149,6 +149,7 @@ TRANSIENT = (
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TIMED_OUT,
     KafkaError._RESOLVE,
+    KafkaError._WAIT_COORD,  # the coordinator was killed, and another one is not known yet
     KafkaError._UNKNOWN_PARTITION,  # the client has not requested the metadata yet
 )
 
