@@ -21,6 +21,7 @@ from confluent_kafka import Consumer
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from moldau.testing import Broker
+from moldau.testing.config_requests import CLIENT_METRICS, SET, alter
 from moldau.testing.producer_load import ProducerLoad
 from moldau.testing.requirements import require_program
 from moldau.testing.topic_requests import create_topic
@@ -31,7 +32,14 @@ pytestmark = pytest.mark.slow
 
 FOLDER = Path(__file__).parent
 DASHBOARDS = sorted((FOLDER / "grafana" / "dashboards").glob("*.json"))
-VARIABLES = {"$__rate_interval": "30s", "$instance": ".+", "$topic": ".+", "$consumergroup": ".+", "$request": ".+"}
+VARIABLES = {
+    "$__rate_interval": "30s",
+    "$instance": ".+",
+    "$topic": ".+",
+    "$consumergroup": ".+",
+    "$request": ".+",
+    "$client_id": ".+",
+}
 METRIC = re.compile(r"\b(?:up|(?:kafka|moldau|process)_\w+)\b")
 
 
@@ -121,7 +129,10 @@ def prometheus_of(target: str, folder: Path) -> Iterator[Prometheus]:
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    """A Prometheus that scrapes a server with a producer, a group that reads, and a rejected request."""
+    """A Prometheus that scrapes a server with a producer, a group that reads, and a rejected request.
+
+    Both clients push all their metrics (KIP-714).
+    """
     require_program("prometheus")
     with ExitStack() as stack:
         broker = stack.enter_context(Broker(config={"moldau.metrics.listener": "127.0.0.1:0"}))
@@ -129,6 +140,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
         assert listener is not None, broker.log()
         with WireClient(broker.bootstrap_servers) as wire:
             create_topic(broker.bootstrap_servers, "orders", partitions=3)
+            assert alter(wire, CLIENT_METRICS, "all", ("metrics", SET, "*"), ("interval.ms", SET, "1000")) == "NONE"
             rejected = wire.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="unknown")], timeout_ms=1000), 6)
             assert rejected.responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         load = stack.enter_context(ProducerLoad([broker.bootstrap_servers], "orders", 3))
@@ -162,7 +174,7 @@ def test_each_variable_of_a_dashboard_has_values(prometheus: Prometheus, path: P
     variables = [v for v in dashboard(path)["templating"]["list"] if v["type"] == "query"]
     assert {f"${variable['name']}" for variable in variables} <= VARIABLES.keys()
     for variable in variables:
-        parsed = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["query"]["query"])
+        parsed = re.fullmatch(r"label_values\((\w+|{[^}]+}), (\w+)\)", variable["query"]["query"])
         assert parsed is not None, variable
         metric, label = parsed.groups()
         wait_until(lambda: prometheus.get(f"label/{label}/values", **{"match[]": metric}), f"values of {label}")  # noqa: B023
@@ -192,4 +204,4 @@ def test_the_provisioning_names_the_address_and_the_interval_of_prometheus() -> 
     assert "timeInterval: 5s" in source
     assert "scrape_interval: 5s" in (FOLDER / "prometheus.yml").read_text(encoding="utf-8")
     uids = [dashboard(path)["uid"] for path in DASHBOARDS]
-    assert len(set(uids)) == len(uids) == 3
+    assert len(set(uids)) == len(uids) == 4
