@@ -7,7 +7,8 @@ This is a client of any Kafka server, with librdkafka (confluent-kafka) behind i
 from .decoders import DecodeError, Decoder
 from .errors import TopicReadError, UnknownTopicError
 from .positions import Position
-from .topic_range import Progress, TopicRange, read_topic
+from .progress import Progress
+from .topic_range import TopicRange, read_topic
 
 __all__ = [
     "DecodeError",

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from .decoders import ColumnDecoder, DecodeError, Decoder, Place
 from .errors import TopicReadError, UnknownTopicError
 from .positions import Positions, Range, resolve
+from .progress import Progress, ReportProgress, progress_bar
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,15 +37,6 @@ _CONSUMED_AT_ONCE: Final = 5_000
 _POLL_S: Final = 0.2
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a read is. Offsets without records count as read when the reader has passed them."""
-
-    records: int
-    offsets: int
-    offsets_total: int
-
-
 def read_topic(
     topic: str,
     bootstrap_servers: str | None = None,
@@ -61,7 +52,7 @@ def read_topic(
     value_type: pa.DataType | pa.Schema | None = None,
     headers: bool = True,
     config: Mapping[str, Any] | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: ReportProgress | bool | None = None,
     timeout_s: float = 30.0,
 ) -> TopicRange:
     """A range of a topic's records, for Arrow, pandas and Polars.
@@ -82,7 +73,9 @@ def read_topic(
     :param value_type: the same for values.
     :param headers: include the column ``headers``.
     :param config: further properties of librdkafka, for example ``security.protocol``.
-    :param progress: called after each batch of records.
+    :param progress: a function that is called after each batch of records, or whether to show a progress bar. The bar
+        is on standard error, if that is a terminal and the read takes longer than a second. None (default) shows one
+        except in ``iter_batches``, whose caller may print in between.
     :param timeout_s: the longest wait, in seconds, for a response and for the next record.
     :raises UnknownTopicError: the topic or a partition does not exist.
     :raises TopicReadError: the server does not respond, or an offset is out of range.
@@ -114,7 +107,7 @@ class TopicRange:
         decoders: tuple[ColumnDecoder, ColumnDecoder],
         headers: bool,
         properties: Mapping[str, Any],
-        progress: Callable[[Progress], None] | None,
+        progress: ReportProgress | bool | None,
         timeout_s: float,
     ) -> None:
         self.topic = topic
@@ -138,12 +131,13 @@ class TopicRange:
         """
 
         schema: pa.Schema | None = None
-        for batch in self._batches(batch_rows):
-            if schema is None:
-                schema = batch.schema
-            elif batch.schema != schema:
-                batch = _cast(batch, schema)
-            yield batch
+        with closing(self._batches(batch_rows, self._progress or False)) as batches:
+            for batch in batches:
+                if schema is None:
+                    schema = batch.schema
+                elif batch.schema != schema:
+                    batch = _cast(batch, schema)
+                yield batch
 
     def to_arrow(self) -> pa.Table:
         """All records as a table in memory. Inferred types take all records into account.
@@ -152,7 +146,8 @@ class TopicRange:
         """
         import pyarrow as pa
 
-        tables = [pa.Table.from_batches([batch]) for batch in self._batches(BATCH_ROWS)]
+        progress = True if self._progress is None else self._progress
+        tables = [pa.Table.from_batches([batch]) for batch in self._batches(BATCH_ROWS, progress)]
         if not tables:
             return self._empty()
         try:
@@ -175,22 +170,28 @@ class TopicRange:
 
         return cast("pl.DataFrame", pl.from_arrow(self.to_arrow()))
 
-    def _batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    def _batches(self, batch_rows: int, progress: ReportProgress | bool) -> Generator[pa.RecordBatch, None, None]:
         if batch_rows < 1:
             raise ValueError(f"batch_rows is {batch_rows}; it must be positive")
         pending: list[Message] = []
         size = 0
-        for messages in self._messages():
-            for message in messages:
-                pending.append(message)
-                size += len(message)
-                if len(pending) == batch_rows or size >= BATCH_BYTES:
-                    yield self._record_batch(pending)
-                    pending, size = [], 0
-        if pending:
-            yield self._record_batch(pending)
+        with self._reporting(progress) as report:
+            for messages in self._messages(report):
+                for message in messages:
+                    pending.append(message)
+                    size += len(message)
+                    if len(pending) == batch_rows or size >= BATCH_BYTES:
+                        yield self._record_batch(pending)
+                        pending, size = [], 0
+            if pending:
+                yield self._record_batch(pending)
 
-    def _messages(self) -> Iterator[list[Message]]:
+    def _reporting(self, progress: ReportProgress | bool) -> AbstractContextManager[ReportProgress | None]:
+        if isinstance(progress, bool):
+            return progress_bar(self.topic) if progress else nullcontext()
+        return nullcontext(progress)
+
+    def _messages(self, report: ReportProgress | None) -> Iterator[list[Message]]:
         """The records of the range as they arrive, in offset order within each partition."""
         from confluent_kafka import TopicPartition
 
@@ -214,8 +215,8 @@ class TopicRange:
                     continue
                 if finished and not read.is_complete:
                     consumer.incremental_unassign([TopicPartition(self.topic, each) for each in finished])
-                if self._progress is not None:
-                    self._progress(read.progress())
+                if report is not None:
+                    report(read.progress())
                 if records:
                     yield records
                     last_arrival = time.monotonic()  # not counting the time of the caller

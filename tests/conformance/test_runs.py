@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -30,6 +29,7 @@ from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTo
 from moldau.protocol.schema import Response
 from moldau.testing import Broker
 from moldau.testing.full_run import first_of
+from moldau.testing.terminal import Terminal
 from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
@@ -425,48 +425,13 @@ def test_a_setup_that_fails_is_inconclusive(broker: Broker) -> None:
 # A terminal
 
 
-class Terminal:
+def terminal_of(*arguments: str) -> Terminal:
     """The command with a terminal for its output."""
-
-    def __init__(self, *arguments: str) -> None:
-        self._screen, terminal = pty.openpty()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "moldau", "conformance", *arguments],
-            stdin=terminal,
-            stdout=terminal,
-            stderr=terminal,
-            env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"},
-        )
-        os.close(terminal)
-        self.text = ""
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def _read(self) -> None:
-        while True:
-            try:
-                data = os.read(self._screen, 65_536)
-            except OSError:  # the last writer has closed the terminal
-                return
-            if not data:
-                return
-            self.text += data.decode(errors="replace")
-
-    def end(self) -> int:
-        code = self.process.wait(100)
-        self._reader.join()
-        os.close(self._screen)
-        assert "Traceback" not in self.text
-        return code
-
-    @property
-    def plain(self) -> str:
-        """Without the sequences that control the terminal."""
-        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.text).replace("\r", "")
+    return Terminal([sys.executable, "-m", "moldau", "conformance", *arguments])
 
 
 def test_a_terminal_shows_a_bar_that_disappears_and_a_table(broker: Broker) -> None:
-    terminal = Terminal(broker.bootstrap_servers, "--area=produce")
+    terminal = terminal_of(broker.bootstrap_servers, "--area=produce")
     assert terminal.end() == 0
     cases = len(catalog.select(areas=["produce"]))
     assert f"/{cases}" in terminal.plain
@@ -482,7 +447,7 @@ def test_a_terminal_shows_failures_in_color_and_the_cursor_again(proxy: Proxy) -
             response.responses[0].partition_responses[0].base_offset += 1  # type: ignore[attr-defined]
 
     proxy.change = add_one
-    terminal = Terminal(proxy.address, "--case", "produce.exchange")
+    terminal = terminal_of(proxy.address, "--case", "produce.exchange")
     assert terminal.end() == 1
     assert "\x1b[31m\x1b[1mFAILED\x1b[0m produce.exchange.v3" in terminal.text
     assert "--html FILE" in terminal.plain
@@ -491,7 +456,7 @@ def test_a_terminal_shows_failures_in_color_and_the_cursor_again(proxy: Proxy) -
 
 def test_ctrl_c_on_a_terminal(broker: Broker, proxy: Proxy) -> None:
     proxy.kept = {ApiKey.FETCH}
-    terminal = Terminal(proxy.address, "--area=fetch")
+    terminal = terminal_of(proxy.address, "--area=fetch")
     proxy.wait_for(ApiKey.FETCH, 8)
     terminal.process.send_signal(signal.SIGINT)
     assert terminal.end() == 130

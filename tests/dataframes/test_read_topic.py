@@ -19,6 +19,7 @@ pa = pytest.importorskip("pyarrow", reason="needs pyarrow (pip install 'moldau[d
 from moldau import read_topic  # noqa: E402
 from moldau.dataframes import DecodeError, Progress, TopicReadError, UnknownTopicError  # noqa: E402
 from moldau.testing import Broker  # noqa: E402
+from moldau.testing.terminal import Terminal  # noqa: E402
 
 DAY_MS = 24 * 3_600_000
 START_MS = 1_769_860_800_000  # 2026-01-31T12:00:00Z
@@ -332,3 +333,60 @@ def _without(package: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, package, None)
         read_topic("orders", "localhost:9092")
+
+
+# -- the progress bar --------------------------------------------------------------------------------------------------
+
+READ: str = """
+import sys
+import moldau
+from moldau.dataframes import progress
+progress.SHOWN_AFTER_S = float(sys.argv[3])
+found = moldau.read_topic(sys.argv[1], sys.argv[2], value="utf8", progress={"None": None, "True": True}[sys.argv[4]])
+print(sum(len(batch) for batch in found.iter_batches()) if sys.argv[5] == "batches" else len(found.to_arrow()))
+"""
+
+
+def read_on_a_terminal(topic: str, address: str, *, after_s: float, progress: str, method: str) -> tuple[str, str]:
+    """What a program prints to its standard output, which is a pipe, and draws on the terminal."""
+    command = [sys.executable, "-c", READ, topic, address, str(after_s), progress, method]
+    with Terminal(command, stdout=subprocess.PIPE) as terminal:
+        assert terminal.process.stdout is not None
+        printed = terminal.process.stdout.read().decode()
+        assert terminal.end() == 0, terminal.text
+        return printed, terminal.text
+
+
+@pytest.mark.parametrize(("progress", "method"), [("None", "table"), ("True", "batches")])
+def test_a_long_read_shows_a_bar_on_a_terminal_and_removes_it(
+    kafka: Broker, address: str, progress: str, method: str
+) -> None:
+    topic = create(kafka)
+    write(kafka, topic, *[b"x"] * 1_234)
+    printed, drawn = read_on_a_terminal(topic, address, after_s=0, progress=progress, method=method)
+    assert printed == "1234\n"
+    assert topic[:20] in drawn
+    assert "1,234 records" in drawn
+    assert "100%" in drawn
+    assert drawn.rindex("\x1b[2K") > drawn.rindex("records"), "the bar is erased"
+
+
+@pytest.mark.parametrize(
+    ("after_s", "progress", "method"), [(3600, "True", "table"), (0, "None", "batches")], ids=["short", "batches"]
+)
+def test_no_bar_for_a_short_read_and_unasked_between_batches(
+    kafka: Broker, address: str, after_s: float, progress: str, method: str
+) -> None:
+    topic = create(kafka)
+    write(kafka, topic, b"x")
+    assert read_on_a_terminal(topic, address, after_s=after_s, progress=progress, method=method) == ("1\n", "")
+
+
+def test_no_bar_without_a_terminal(
+    kafka: Broker, address: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("moldau.dataframes.progress.SHOWN_AFTER_S", 0.0)
+    topic = create(kafka)
+    write(kafka, topic, b"x")
+    assert len(read_topic(topic, address, progress=True).to_arrow()) == 1
+    assert capfd.readouterr() == ("", "")
