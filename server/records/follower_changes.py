@@ -3,6 +3,8 @@
 A follower names a partition only when its position has changed, and the response has only partitions that have changed.
 So most requests are about a few of thousands of partitions. The others are *settled*: the follower is in sync, has
 every record, and knows the high watermark and the log start offset. A settled partition is observed and not looked at.
+A partition that was read and cannot be settled, like that of a replica that may join the in-sync set, is looked at by
+each request; it is observed as well, because a request that waits must learn of its next records.
 
 A request from a follower says that it is caught up in all settled partitions. That is noted for a partition when it is
 no longer settled, before its log end counts (`Follower.repeated`).
@@ -28,7 +30,7 @@ class WaitingForChanges(Protocol):
 
 
 class _Settled:
-    """The observer of a partition that is, or was, settled for one session."""
+    """The observer of a partition for one session, which may have settled it."""
 
     __slots__ = ("changes", "partition", "wanted")
 
@@ -107,18 +109,20 @@ class FollowerChanges:
         self.has_lost = False
 
     def settle(self, wanted: SessionPartition) -> None:
-        """Do not look at this partition again before it changes, if it can be settled now."""
+        """Observe this partition, which was read: a request that waits must learn of its next records. Do not look at
+        it again before it changes, if it can be settled now."""
         key = (wanted.topic, wanted.index)
         if self.unsettled.get(key) is not wanted:
             return
         partition = self._replicas.partition_by_key(wanted.topic, wanted.index)
-        if partition is None or not self._is_settled(partition, wanted):
+        if partition is None:
             return
         observed = self._observed.get(key)
         if observed is None or observed.partition is not partition:
             self._end(key)
             self._observe(key, partition, wanted)
-        del self.unsettled[key]
+        if self._is_settled(partition, wanted):
+            del self.unsettled[key]
 
     def move_to_end(self, key: PartitionKey) -> None:
         """Serve this partition last."""

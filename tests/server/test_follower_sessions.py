@@ -208,6 +208,19 @@ def test_a_replica_outside_the_in_sync_set_is_looked_at(server: RunningServer, t
         assert follower.unsettled() == []
 
 
+def test_a_replica_outside_the_in_sync_set_waits_for_records(server: RunningServer, topic_id: bytes) -> None:
+    """It has never been in it: the session has not settled the partition before."""
+    with server.wire() as wire:
+        partition = server.partition("t", 0)
+        server.call(lambda: lead(partition, isr=(partition.local_id,)))
+        follower = Follower(server, topic_id, wire, PARTITIONS)
+        follower.fetch()
+        follower.send(max_wait_ms=LONG_MS)
+        follower.await_waiting()
+        append(server, 0, b"awaited")
+        assert values(follower.receive()[0]) == [b"awaited"]
+
+
 def test_the_log_start_offset_is_told(server: RunningServer, topic_id: bytes) -> None:
     with server.wire() as wire:
         follower = Follower(server, topic_id, wire, PARTITIONS)
