@@ -145,6 +145,8 @@ class Member(Writer):
     def __init__(self, bootstrap_servers: str, group: Group, number: int) -> None:
         super().__init__(f"group {group.name}", 1)
         self._group = group
+        # A member that rejoins with a new id holds up the rebalance until the session of its earlier id has expired at
+        # one coordinator. If coordinators are killed more often than that, the group may read nothing until the end.
         classic = {"session_timeout_ms": 10_000} if group.protocol == "classic" else {}
         self._consumer = Consumer(
             client_config(
