@@ -37,7 +37,7 @@ _PRODUCE_VERSION = 9  # topics by name
 _METADATA_VERSION = 12
 
 _BEHIND_PARTITIONS = 4
-_BEHIND_RECORDS = 2_000_000
+_BEHIND_RECORDS = 5_000_000
 _SIZE = 1_000
 _PULSE_S = 0.01
 _PULSES_BEFORE = 1_000
@@ -221,7 +221,7 @@ ROWS = tuple(
         ),
         (
             "replicas-catch-up",
-            "a follower that is 2 GB behind catches up; 100 single records per second, acks=all",
+            "a follower that is 5 GB behind catches up; 100 single records per second, acks=all",
             catch_up,
             ("java",),
             (Target("mb_per_s", at_least=1.0),),
