@@ -4,7 +4,8 @@ A follower names a partition only when its position has changed, and the respons
 So most requests are about a few of thousands of partitions. The others are *settled*: the follower is in sync, has
 every record, and knows the high watermark and the log start offset. A settled partition is observed and not looked at.
 A partition that was read and cannot be settled, like that of a replica that may join the in-sync set, is looked at by
-each request; it is observed as well, because a request that waits must learn of its next records.
+each request; it is observed as well, because a request that waits must learn of its next records. Records that a
+throttle withholds do not end the wait.
 
 A request from a follower says that it is caught up in all settled partitions. That is noted for a partition when it is
 no longer settled, before its log end counts (`Follower.repeated`).
@@ -17,6 +18,8 @@ from typing import TYPE_CHECKING, Protocol
 from ...protocol.errors import KafkaError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...replication.partition import Partition
     from ...replication.replicas import Replicas
     from .fetch_session import PartitionKey, SessionPartition
@@ -40,8 +43,10 @@ class _Settled:
         self.wanted = wanted
 
     def appended(self, size: int) -> None:
-        self.changes.touch(self)
-        self.changes.appended(size)
+        changes = self.changes
+        changes.touch(self)
+        if not changes.withholds(self.partition, changes.replica_id):
+            changes.appended(size)
 
     def moved(self) -> None:
         self.changes.touch(self)
@@ -64,10 +69,19 @@ class FollowerChanges:
         "replica_id",
         "unsettled",
         "waiting",
+        "withholds",
     )
 
-    def __init__(self, replica_id: int, replicas: Replicas, unsettled: dict[PartitionKey, SessionPartition]) -> None:
+    def __init__(
+        self,
+        replica_id: int,
+        replicas: Replicas,
+        unsettled: dict[PartitionKey, SessionPartition],
+        withholds: Callable[[Partition, int], bool],
+    ) -> None:
+        """``withholds``: whether a throttle keeps the records of a partition from a replica now."""
         self.replica_id = replica_id
+        self.withholds = withholds
         self._replicas = replicas
         self._replica_epoch = -1
         self._noted_ms = -1

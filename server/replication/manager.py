@@ -134,7 +134,9 @@ class Replication:
         """This is an incremental request of a follower: serve only the partitions that have changed for it."""
         session = fetch.session
         if session is not None and fetch.changes is None:
-            changes = FollowerChanges(fetch.limits.replica_id, replicas, session.partitions.copy())
+            changes = FollowerChanges(
+                fetch.limits.replica_id, replicas, session.partitions.copy(), self.throttling.withholds
+            )
             session.changes = changes
             fetch.look_at(changes)
 

@@ -92,9 +92,13 @@ class Follower:
 
     def begin(self) -> None:
         """All partitions are settled."""
+        self.begin_with([])
+
+    def begin_with(self, unsettled: list[int]) -> None:
+        """All partitions but these are settled."""
         self.fetch()
         assert self.fetch() == {}
-        assert self.unsettled() == []
+        assert self.unsettled() == unsettled
 
 
 def lead(partition: Partition, leader_epoch: int = EPOCH, isr: tuple[int, ...] | None = None) -> None:
@@ -219,6 +223,22 @@ def test_a_replica_outside_the_in_sync_set_waits_for_records(server: RunningServ
         follower.await_waiting()
         append(server, 0, b"awaited")
         assert values(follower.receive()[0]) == [b"awaited"]
+
+
+def test_records_that_a_throttle_withholds_do_not_end_the_wait(server: RunningServer, topic_id: bytes) -> None:
+    with server.wire() as wire:
+        partition = server.partition("t", 0)
+        server.call(lambda: lead(partition, isr=(partition.local_id,)))
+        follower = Follower(server, topic_id, wire, PARTITIONS)
+        follower.begin_with([0])
+        changes = follower.changes
+        server.call(lambda: setattr(changes, "withholds", lambda withheld, _replica: withheld is partition))
+        follower.send(max_wait_ms=LONG_MS)
+        follower.await_waiting()
+        append(server, 0)
+        assert server.call(lambda: changes.waiting is not None and not changes.appended_bytes)
+        append(server, 1, b"awaited")
+        assert values(follower.receive()[1]) == [b"awaited"]
 
 
 def test_the_log_start_offset_is_told(server: RunningServer, topic_id: bytes) -> None:
