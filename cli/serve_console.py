@@ -1,23 +1,18 @@
-"""``moldau serve --console``: the web console as a child process, which ends with the server.
-
-The child's standard input is a pipe that only the server holds, so the console also ends when the server is killed.
-"""
+"""``moldau serve --console``: the web console as a child process, which ends with the server, also a killed one."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ..config.definition import ConfigError
+from ..server.processes.piped_child import PipedChild
 
 if TYPE_CHECKING:
     from ..config.broker_config import BrokerConfig
 
-_EXIT_TIMEOUT_S: Final = 5.0
 _NEEDED: Final = ("jinja2", "starlette", "uvicorn")
 
 
@@ -32,28 +27,19 @@ class ServedConsole:
         self._listen = listen
         self._properties = _client_properties(config, options)
         self._control = options.get("--control", [None])[0]
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: PipedChild | None = None
 
     def start(self, bootstrap_servers: str) -> None:
-        # -P: modules in the working directory of the user do not replace those of Python.
-        command = [sys.executable, "-P", "-m", "moldau", "console", "--exit-with-stdin"]
-        command += ["--listen", self._listen, "-b", bootstrap_servers]
+        arguments = ["console", "--listen", self._listen, "-b", bootstrap_servers]
         if self._properties is not None:
-            command += ["--command-config", str(self._properties)]
+            arguments += ["--command-config", str(self._properties)]
         if self._control is not None:
-            command += ["--control", self._control]
-        self._child = subprocess.Popen(command, stdin=subprocess.PIPE)
+            arguments += ["--control", self._control]
+        self._child = PipedChild(arguments)
 
     def close(self) -> None:
-        if self._child is None:
-            return
-        assert self._child.stdin is not None
-        self._child.stdin.close()
-        try:
-            self._child.wait(_EXIT_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._child.kill()
-            self._child.wait()
+        if self._child is not None:
+            self._child.close()
 
 
 def _client_properties(config: BrokerConfig, options: Mapping[str, list[str]]) -> Path | None:
