@@ -61,7 +61,7 @@ def command(listen: str, topic: str, exit_with_stdin: bool, bootstrap_server: st
     brokers = Brokers(bootstrap_server, security_of_command())
     listening = listen_on(listen)
     state = State()
-    schemas = SchemasTopic(brokers, topic, state.apply)
+    schemas = SchemasTopic(brokers, topic, state)
     try:
         schemas.start()
         token = None if is_loopback(listening) else secrets.token_urlsafe(24)

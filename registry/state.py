@@ -21,6 +21,10 @@ class State:
     """The registry at one offset of its topic."""
 
     def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything: the state before the first record."""
         self._subjects: dict[str, dict[int, Version]] = {}
         self._by_id: dict[int, dict[tuple[str, int], Version]] = {}
         self._highest_id = 0

@@ -8,6 +8,9 @@ ensures that there is one writer at a time (KIP-98): a registry takes over with 
 transaction of the previous writer and fences it. Then it reads the topic to its end, decides, and appends. A registry
 that was fenced in between has appended nothing; it takes over, reads, and decides again. So two registries never
 use one id for two schemas, and no version is overwritten.
+
+A topic that was deleted and created again has another id. Its records replace the state, and nothing is decided on the
+old one. Until the topic exists again, the known schemas are served, and writes are refused.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from ..cli.cluster import LATEST_OFFSET, Cluster, explain
 from ..cli.connection import PeerError
@@ -30,10 +33,12 @@ from ..protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest,
 from ..protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ..protocol.messages.end_txn import EndTxnRequest
 from ..protocol.messages.init_producer_id import InitProducerIdRequest
+from ..protocol.messages.metadata import MetadataResponseTopic
 from ..protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from ..protocol.records import Record, build_batch, iter_records
 from .errors import RegistryError, invalid_schema
 from .records import Entry
+from .state import State
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -63,20 +68,31 @@ class _FencedError(Exception):
     """Another registry has taken over."""
 
 
-class SchemasTopic:
-    """The topic of a registry. ``apply`` receives each committed record: key, value, offset."""
+class _Place(NamedTuple):
+    """An offset of the topic with this id."""
 
-    def __init__(self, brokers: Brokers, name: str, apply: Callable[[bytes | None, bytes | None, int], None]) -> None:
+    topic_id: bytes
+    offset: int
+
+
+class SchemasTopic:
+    """The topic of a registry. Each committed record is applied to the state."""
+
+    def __init__(self, brokers: Brokers, name: str, state: State) -> None:
         self.name = name
         self.changed = threading.Condition(threading.RLock())
-        """Guards the state to which ``apply`` writes."""
+        """Guards the state."""
         self._brokers = brokers
-        self._apply = apply
+        self._state = state
         self._transactional_id = f"moldau-registry-{name}"
-        self._position = 0
+        self._position: _Place | None = None
+        """The next record to read."""
+        self._problem: str | None = None
+        """Why the topic cannot be read at present."""
         self._is_closed = False
         self._writing = threading.Lock()
         self._producer: tuple[int, int] | None = None
+        self._producer_topic_id: bytes | None = None
         self._sequence = 0
         self._thread = threading.Thread(target=self._follow, name="schemas-topic", daemon=True)
 
@@ -84,10 +100,7 @@ class SchemasTopic:
         """Create the topic if it does not exist, and read it to its end. Raises Failure."""
         with self._brokers.cluster() as cluster:
             self._create(cluster)
-            topic = load_topic(cluster, self.name)
-            if topic.partitions != [0]:
-                raise Failure(f"{self.name} has {len(topic.partitions)} partitions, but the registry needs exactly one")
-            self._position = topic.bounds[0].first if 0 in topic.bounds else 0
+            self._check_partitions(self._metadata(cluster))
         self._thread.start()
         try:
             self.catch_up()
@@ -126,13 +139,16 @@ class SchemasTopic:
     def _write(self, decide: Callable[[], tuple[Sequence[Entry], T]]) -> T:
         with self._brokers.cluster() as cluster:
             coordinators = Coordinators(cluster, TRANSACTION)
-            if self._producer is None:
+            end = self._end(cluster)
+            if self._producer is None or self._producer_topic_id != end.topic_id:
                 self._take_over(coordinators)
-            self._wait_for(self._end(cluster))
+                self._producer_topic_id = end.topic_id
+                end = self._end(cluster)
+            self._wait_for(end)
             with self.changed:
                 entries, result = decide()
             if entries:
-                self._wait_for(self._append(cluster, coordinators, entries) + 1)
+                self._wait_for(_Place(end.topic_id, self._append(cluster, coordinators, entries) + 1))
         return result
 
     def _take_over(self, coordinators: Coordinators) -> None:
@@ -212,18 +228,39 @@ class SchemasTopic:
         if code:
             raise Failure(f"cannot {action} ({self.name}): {explain(code)}")
 
-    def _end(self, cluster: Cluster) -> int:
+    def _metadata(self, cluster: Cluster) -> MetadataResponseTopic:
+        """Raises Failure if the topic does not exist."""
         (metadata,) = cluster.topics([self.name])
-        found = cluster.positions([metadata], LATEST_OFFSET) if metadata.error_code == 0 else {}
-        if (self.name, 0) not in found:
-            reason = explain(metadata.error_code) if metadata.error_code else "its partition has no leader"
-            raise Failure(f"the topic {self.name} is not available: {reason}")
-        return found[self.name, 0].offset
+        if metadata.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise Failure(
+                f"the topic {self.name} does not exist; restart the registry to create an empty one, "
+                "or restore it from a backup"
+            )
+        if metadata.error_code:
+            raise Failure(f"the topic {self.name} is not available: {explain(metadata.error_code)}")
+        return metadata
 
-    def _wait_for(self, offset: int) -> None:
+    def _check_partitions(self, metadata: MetadataResponseTopic) -> None:
+        partitions = [each.partition_index for each in metadata.partitions]
+        if partitions != [0]:
+            raise Failure(f"{self.name} has {len(partitions)} partitions, but the registry needs exactly one")
+
+    def _end(self, cluster: Cluster) -> _Place:
+        metadata = self._metadata(cluster)
+        found = cluster.positions([metadata], LATEST_OFFSET)
+        if (self.name, 0) not in found:
+            raise Failure(f"the topic {self.name} is not available: its partition has no leader")
+        return _Place(metadata.topic_id, found[self.name, 0].offset)
+
+    def _wait_for(self, place: _Place) -> None:
+        def is_read() -> bool:
+            at = self._position
+            return at is not None and at.topic_id == place.topic_id and at.offset >= place.offset
+
         with self.changed:
-            if not self.changed.wait_for(lambda: self._position >= offset, _READ_TIMEOUT_S):
-                raise RegistryError(50002, f"the topic {self.name} was not read in time; try again")
+            if not self.changed.wait_for(is_read, _READ_TIMEOUT_S):
+                reason = "" if self._problem is None else f": {self._problem}"
+                raise RegistryError(50002, f"the topic {self.name} was not read in time; try again{reason}")
 
     def _create(self, cluster: Cluster) -> None:
         (metadata,) = cluster.topics([self.name])
@@ -250,34 +287,64 @@ class SchemasTopic:
             time.sleep(0.05)
 
     def _follow(self) -> None:
-        """Apply records until the registry is closed. While the cluster is not reachable, the state stays as it is."""
-        is_reachable = True
+        """Apply records until the registry is closed. While the topic cannot be read, the state stays as it is.
+
+        Nothing ends this thread early, because nobody else reads the topic: after an unexpected error, which is
+        logged with its traceback, it continues at the same offset.
+        """
         while not self._is_closed:
             try:
                 with self._brokers.cluster() as cluster:
-                    topic = load_topic(cluster, self.name)
                     while not self._is_closed:
-                        self._read(cluster, topic)
-                        if not is_reachable:
-                            logger.warning("the topic %s is readable again", self.name)
-                            is_reachable = True
+                        self._read(cluster, self._current(cluster))
+                        self._is_readable()
             except (Failure, PeerError) as problem:
-                if is_reachable:
-                    message = problem.message if isinstance(problem, Failure) else str(problem)
-                    logger.warning("the topic %s cannot be read: %s", self.name, message)
-                is_reachable = False
+                self._is_unreadable(problem.message if isinstance(problem, Failure) else str(problem))
+            except Exception as problem:  # noqa: BLE001 - see above
+                self._is_unreadable(f"{type(problem).__name__}: {problem}", problem)
+            if not self._is_closed:
                 time.sleep(_RETRY_S)
 
+    def _is_readable(self) -> None:
+        if self._problem is not None:
+            logger.warning("the topic %s is readable again", self.name)
+            self._problem = None
+
+    def _is_unreadable(self, reason: str, unexpected: Exception | None = None) -> None:
+        """Log a problem once, until it changes."""
+        if reason != self._problem:
+            logger.warning("the topic %s cannot be read: %s", self.name, reason, exc_info=unexpected)
+            self._problem = reason
+
+    def _current(self, cluster: Cluster) -> Topic:
+        """The topic as it is now. If it was created again, everything that the earlier one has said is forgotten."""
+        metadata = self._metadata(cluster)
+        self._check_partitions(metadata)
+        topic = Topic(metadata)
+        if self._position is not None and self._position.topic_id == metadata.topic_id:
+            return topic
+        first = load_topic(cluster, self.name)
+        if first.metadata.topic_id != metadata.topic_id or 0 not in first.bounds:
+            raise Failure("its partition has no leader")
+        with self.changed:
+            if self._position is not None:
+                logger.warning("the topic %s was deleted and created again; its schemas are read again", self.name)
+                self._state.clear()
+            self._position = _Place(metadata.topic_id, first.bounds[0].first)
+            self.changed.notify_all()
+        return topic
+
     def _read(self, cluster: Cluster, topic: Topic) -> None:
-        position = self._position
+        assert self._position is not None
+        topic_id, position = self._position
         fetched = fetch(cluster, topic, {0: position}, committed=True, max_wait_ms=_POLL_MS)[0]
         with self.changed:
             for batch, is_visible in batches(fetched):
                 if is_visible:
                     for record in iter_records(batch):
                         if record.offset >= position:
-                            self._apply(record.key, record.value, record.offset)
-                self._position = max(self._position, batch.last_offset + 1)
+                            self._state.apply(record.key, record.value, record.offset)
+                self._position = _Place(topic_id, max(self._position.offset, batch.last_offset + 1))
             self.changed.notify_all()
 
 

@@ -15,11 +15,14 @@ import pytest
 from moldau.cli.failure import Failure
 from moldau.console.brokers import Brokers
 from moldau.console.fetching import batches, fetch, load_topic
+from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from moldau.protocol.records import iter_records
 from moldau.registry.registry import Registry
 from moldau.registry.state import State
 from moldau.registry.topic import SchemasTopic
 from moldau.testing import Broker
+from moldau.testing.routed_wire import RoutedWire
+from moldau.testing.waiting import wait_until
 
 INT = {"schema": '"int"'}
 LONG = {"schema": '"long"'}
@@ -35,12 +38,12 @@ class Server:
         from moldau.registry.app import create_app
 
         self._brokers = Brokers(bootstrap_servers)
-        state = State()
-        self._topic = SchemasTopic(self._brokers, "_schemas", state.apply)
+        self.state = State()
+        self._topic = SchemasTopic(self._brokers, "_schemas", self.state)
         self._topic.start()
         listening = socket.create_server(("127.0.0.1", 0))
         self.port: int = listening.getsockname()[1]
-        app = create_app(Registry(state, self._topic), token=token)
+        app = create_app(Registry(self.state, self._topic), token=token)
         self._server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off"))
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listening]}, name="registry")
         self._thread.start()
@@ -287,6 +290,50 @@ def test_known_schemas_are_served_while_the_broker_is_away_and_writes_work_when_
     assert registry.register("a", LONG) == 2
 
 
+def test_known_schemas_are_served_while_the_topic_is_deleted_and_a_new_topic_replaces_them(
+    start: Start, kafka: Broker
+) -> None:
+    registry = start()
+    assert [registry.register("a", INT), registry.register("a", LONG)] == [1, 2]
+    with RoutedWire(kafka.bootstrap_servers) as wire:
+        wire.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="_schemas")], timeout_ms=10_000), 6)
+
+    assert registry.ask("GET", "/schemas/ids/2")[0] == 200
+    for method, path, body in (("GET", "/schemas/ids/3", None), ("POST", "/subjects/a/versions", STRING)):
+        status, answer = registry.ask(method, path, body)
+        assert (status, answer["error_code"]) == (500, 50001)
+        assert "the topic _schemas does not exist; restart the registry" in answer["message"]
+
+    second = start()  # creates the topic
+
+    assert second.register("b", STRING) == 1
+    assert registry.register("c", INT) == 2
+    assert registry.ask("GET", "/subjects") == second.ask("GET", "/subjects") == (200, ["b", "c"])
+    assert registry.ask("GET", "/schemas/ids/1") == (200, {"schema": '"string"'})
+
+
+def test_an_unexpected_error_while_the_topic_is_read_is_logged_and_reading_continues(
+    start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = start()
+    failures, apply = iter(range(3)), registry.state.apply
+
+    def failing(key: bytes | None, value: bytes | None, offset: int) -> None:
+        if next(failures, None) is not None:
+            raise ZeroDivisionError("not expected")
+        apply(key, value, offset)
+
+    monkeypatch.setattr(registry.state, "apply", failing)
+
+    assert registry.register("a", INT) == 1
+    expected = [
+        "the topic _schemas cannot be read: ZeroDivisionError: not expected",
+        "the topic _schemas is readable again",
+    ]
+    wait_until(lambda: [each.getMessage() for each in caplog.records] == expected)
+    assert "Traceback" in caplog.text
+
+
 def test_other_sites_other_hosts_and_requests_without_the_token_are_refused(start: Start) -> None:
     registry, protected = start(), start(token="secret")
 
@@ -299,7 +346,7 @@ def test_other_sites_other_hosts_and_requests_without_the_token_are_refused(star
 
 
 def test_a_registry_does_not_start_without_a_cluster() -> None:
-    topic = SchemasTopic(Brokers("127.0.0.1:1"), "_schemas", State().apply)
+    topic = SchemasTopic(Brokers("127.0.0.1:1"), "_schemas", State())
 
     with pytest.raises(Failure, match="cannot reach"):
         topic.start()
