@@ -169,6 +169,7 @@ class _Loader:
             flushed_offset=log_end_offset if self.clean else min(self.recovery_point, log_end_offset),
             now_ms=self.now_ms,
             repairs=self.repairs,
+            was_synced=self.clean and not self.repairs,
         )
         if not self.clean and log.size:
             log.note_unsynced_names(parent=False)

@@ -165,9 +165,9 @@ class Log:
         "_cuts",
         "_directory_dirty",
         "_last_flush_ms",
-        "_loaded_end_offset",
         "_offline",
         "_parent_dirty",
+        "_synced_end_offset",
         "_unsynced_paths",
         "directory",
         "files",
@@ -206,7 +206,9 @@ class Log:
         flushed_offset: int,
         now_ms: int,
         repairs: list[str],
+        was_synced: bool,
     ) -> None:
+        """``was_synced``: a clean shutdown has synced all files, and loading has repaired none."""
         self.files = files
         self.directory = directory
         self.topic = topic
@@ -221,7 +223,8 @@ class Log:
         """The first offset that may be read. Batches before it may still be in the files."""
         self.log_end_offset = log_end_offset
         """The offset of the next record."""
-        self._loaded_end_offset = log_end_offset
+        # Where the log ended when its indexes were synced.
+        self._synced_end_offset = log_end_offset if was_synced else -1
         self.flushed_offset = flushed_offset
         """Everything before it is durable."""
         self.repairs = repairs
@@ -1453,8 +1456,13 @@ class Log:
             return None
         with self.storage_errors():
             active = self.segments.active
-            # Even if every append was flushed, the active segment's indexes were never synced.
-            dirty = self.flushed_offset < self.log_end_offset or self.log_end_offset != self._loaded_end_offset
+            # Even if every append was flushed, the active segment's indexes were never synced. Recovery does not sync
+            # indexes that it finds complete: the process that has written them may not have synced them.
+            dirty = (
+                self.flushed_offset < self.log_end_offset
+                or self.log_end_offset != self._synced_end_offset
+                or self._cuts > 0  # the log may have grown to its old end again
+            )
             if active.size:
                 active.seal()
             # The name may be durable before the content: the directory is not marked clean before both are.

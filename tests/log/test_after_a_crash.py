@@ -8,6 +8,8 @@ from moldau.log.config import LogConfig
 from moldau.log.manager import LogManager
 from moldau.log.memory_files import MemoryFileSystem
 from moldau.log.partition_log import Log
+from moldau.log.producer_state import EndTransactionMarker
+from moldau.log.verification import DISABLED
 from moldau.protocol.records import Record, build_batch
 
 NOW = 1_700_000_000_000
@@ -147,3 +149,50 @@ def test_a_killed_process_has_synced_nothing() -> None:
     assert disk.log.log_end_offset == 2
     disk.lose_power()
     assert disk.log.log_end_offset == 1
+
+
+def abort_transaction(disk: Disk, number: int) -> None:
+    """The next transaction of producer 5: one record, and the marker."""
+    disk.log.append(
+        build_batch(
+            [Record(0, NOW, b"k", b"aborted")],
+            producer_id=5,
+            producer_epoch=0,
+            base_sequence=number,
+            transactional=True,
+        ),
+        now_ms=NOW,
+        leader_epoch=0,
+        verification=DISABLED,
+    )
+    disk.log.append_marker(5, 0, EndTransactionMarker(False, 0), transaction_version=0, now_ms=NOW, leader_epoch=0)
+
+
+def aborted_offsets(disk: Disk) -> list[int]:
+    return [found.first_offset for found in disk.log.aborted_transactions(0, 100)]
+
+
+def test_indexes_that_recovery_finds_complete_are_durable_after_a_clean_shutdown() -> None:
+    """The killed process has written them and not synced them."""
+    disk = Disk()
+    abort_transaction(disk, 0)
+    disk.kill()
+    assert aborted_offsets(disk) == [0]
+    disk.log.flush(NOW)  # of the records alone
+    disk.manager.close(now_ms=NOW)
+    disk.lose_power()
+    assert disk.report.recovered_directories == []
+    assert aborted_offsets(disk) == [0]
+
+
+def test_indexes_of_a_log_that_was_truncated_and_has_its_old_size_again_are_durable_after_a_clean_shutdown() -> None:
+    disk = Disk()
+    disk.append(b"a", b"b")
+    disk.stop()
+    disk.log.truncate_to(0, NOW)
+    abort_transaction(disk, 0)
+    disk.log.flush(NOW)
+    disk.manager.close(now_ms=NOW)
+    disk.lose_power()
+    assert disk.report.recovered_directories == []
+    assert aborted_offsets(disk) == [0]
