@@ -2,7 +2,7 @@
 
 The columns say which epoch the request comes with: the current one, another one of the same producer id, or the current
 one of another producer id. A cell is the state that the transaction goes to, ``done`` if nothing is written, or the
-error; FENCED stands for PRODUCER_FENCED.
+error; FENCED stands for PRODUCER_FENCED, STALE for NOT_COORDINATOR.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ SHORT = {
     "MAPPING": "INVALID_PRODUCER_ID_MAPPING",
     "CONCURRENT": "CONCURRENT_TRANSACTIONS",
     "INVALID": "INVALID_TXN_STATE",
+    "STALE": "NOT_COORDINATOR",
 }
 
 COMMIT_BEFORE_BUMPS = """
@@ -80,6 +81,18 @@ PREPARE_COMMIT     CONCURRENT  CONCURRENT  CONCURRENT      CONCURRENT  CONCURREN
 PREPARE_ABORT      CONCURRENT  CONCURRENT  CONCURRENT      CONCURRENT  CONCURRENT
 COMPLETE_COMMIT    FENCED      FENCED      ONGOING         FENCED      MAPPING
 COMPLETE_ABORT     FENCED      FENCED      ONGOING         FENCED      MAPPING
+"""
+
+# A coordinator that does not know yet that it was replaced may be asked about epochs of the next one.
+ADD_ANOTHER_PARTITION_BY_ITS_LEADER = """
+                   older       before      current         newer       other
+UNKNOWN            MAPPING     MAPPING     MAPPING         MAPPING     MAPPING
+EMPTY              FENCED      FENCED      ONGOING         STALE       MAPPING
+ONGOING            FENCED      FENCED      ONGOING         STALE       MAPPING
+PREPARE_COMMIT     CONCURRENT  CONCURRENT  CONCURRENT      CONCURRENT  CONCURRENT
+PREPARE_ABORT      CONCURRENT  CONCURRENT  CONCURRENT      CONCURRENT  CONCURRENT
+COMPLETE_COMMIT    FENCED      FENCED      ONGOING         STALE       MAPPING
+COMPLETE_ABORT     FENCED      FENCED      ONGOING         STALE       MAPPING
 """
 
 ADD_THE_SAME_PARTITION = """
@@ -160,7 +173,7 @@ ROWS: dict[str, tuple[str, tuple[bool, ...], Send]] = {
     "abort, version 5": (ABORT_WITH_BUMP, (False, True), lambda c, who: c.end(who, committed=False)),
     "add another partition": (ADD_ANOTHER_PARTITION, (False, True), lambda c, who: c.add(who, ANOTHER)),
     "add another partition by its leader": (
-        ADD_ANOTHER_PARTITION,
+        ADD_ANOTHER_PARTITION_BY_ITS_LEADER,
         (False, True),
         lambda c, who: c.add(who, ANOTHER, api_version=12, client_version=2),
     ),
@@ -258,12 +271,12 @@ def test_a_producer_that_starts_again_fences_the_previous_one(state: str, bumps:
 VERIFY = """
                    older       before      current         newer       other
 UNKNOWN            MAPPING     MAPPING     MAPPING         MAPPING     MAPPING
-EMPTY              FENCED      FENCED      abortable       FENCED      MAPPING
-ONGOING            FENCED      FENCED      added           FENCED      MAPPING
-PREPARE_COMMIT     FENCED      FENCED      CONCURRENT      FENCED      MAPPING
-PREPARE_ABORT      FENCED      FENCED      CONCURRENT      FENCED      MAPPING
-COMPLETE_COMMIT    FENCED      FENCED      abortable       FENCED      MAPPING
-COMPLETE_ABORT     FENCED      FENCED      abortable       FENCED      MAPPING
+EMPTY              FENCED      FENCED      abortable       STALE       MAPPING
+ONGOING            FENCED      FENCED      added           STALE       MAPPING
+PREPARE_COMMIT     FENCED      FENCED      CONCURRENT      STALE       MAPPING
+PREPARE_ABORT      FENCED      FENCED      CONCURRENT      STALE       MAPPING
+COMPLETE_COMMIT    FENCED      FENCED      abortable       STALE       MAPPING
+COMPLETE_ABORT     FENCED      FENCED      abortable       STALE       MAPPING
 """
 
 
