@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..coordinator.outcome import Outcome
 from ..protocol.errors import ErrorCode, KafkaError
 from .changes import change
-from .errors import fenced
+from .errors import unknown_epoch
 from .transaction import EPOCH_BUMPS, PREPARED, TransactionStatus
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def handle_add_partitions(
 
     Raises:
         KafkaError: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED (INVALID_PRODUCER_EPOCH before version
-            2 of both APIs), CONCURRENT_TRANSACTIONS, NOT_COORDINATOR (see `verify_partitions`).
+            2 of both APIs), CONCURRENT_TRANSACTIONS, NOT_COORDINATOR (`unknown_epoch`).
     """
     if not transactional_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
@@ -51,10 +51,9 @@ def handle_add_partitions(
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
     if transaction.producer_id != producer_id:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if transaction.producer_epoch < producer_epoch and client_version >= EPOCH_BUMPS:
-        raise KafkaError(ErrorCode.NOT_COORDINATOR)  # see `verify_partitions`
-    if transaction.producer_epoch != producer_epoch:
-        raise fenced(caller, _FENCED_SINCE)
+    known = transaction.producer_epoch
+    if known != producer_epoch:
+        raise unknown_epoch(caller, _FENCED_SINCE, known=known, given=producer_epoch)
     added = frozenset(partitions)
     if transaction.status is TransactionStatus.ONGOING and added <= transaction.partitions:
         return Outcome(replies=[_done(caller)])
@@ -72,10 +71,6 @@ def verify_partitions(
     """Whether each of these partitions is part of the producer's transaction.
 
     The error for a missing one is TRANSACTION_ABORTABLE. The other errors are those of adding, in every version.
-
-    Only coordinators issue epochs. So a later epoch than the known one is from another coordinator, and this one does
-    not know yet that it was replaced: NOT_COORDINATOR, which the leader retries. Apache Kafka's answer is
-    PRODUCER_FENCED, which ends a producer for no reason.
     """
     transaction = states.transactions.get(transactional_id)
     error = ErrorCode.NONE
@@ -84,7 +79,7 @@ def verify_partitions(
     elif transaction is None or transaction.producer_id != producer_id:
         error = ErrorCode.INVALID_PRODUCER_ID_MAPPING
     elif transaction.producer_epoch < producer_epoch:
-        error = ErrorCode.NOT_COORDINATOR
+        error = ErrorCode.NOT_COORDINATOR  # see `unknown_epoch`
     elif transaction.producer_epoch != producer_epoch:
         error = ErrorCode.PRODUCER_FENCED
     elif transaction.status in PREPARED:

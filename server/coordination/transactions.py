@@ -199,7 +199,7 @@ class TransactionCoordinators(Coordinators[TransactionShard]):
             return _Marker.WRITTEN
         if error.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED:
             # The later coordinator decides how the transaction ends; here it stays prepared.
-            logger.error("%s-%d rejects the transaction marker of %r: %s", topic, index, transactional_id, error)
+            logger.warning("%s-%d rejects the transaction marker of %r: %s", topic, index, transactional_id, error)
             return _Marker.FENCED
         if not ending.attempts:
             logger.info(
