@@ -51,7 +51,11 @@ _WRITTEN_FIELDS: Final = (
     "key", "key_base64", "value", "value_base64", "headers", "partition", "timestamp",
 )  # fmt: skip
 # `moldau consume --json` also prints these; they are ignored, because a new record gets new values.
-_IGNORED_FIELDS: Final = ("topic", "offset", "time", "timestamp_type")
+_IGNORED_FIELDS: Final = (
+    "topic", "offset", "time", "timestamp_type",
+    # Of an export of `moldau console --registry`.
+    "key_decoded", "key_schema", "key_problem", "value_decoded", "value_schema", "value_problem",
+)  # fmt: skip
 _HEADER_FIELDS: Final = ("name", "value", "value_base64")
 
 

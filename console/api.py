@@ -26,12 +26,15 @@ from ..cli.failure import Failure
 from ..cli.output import binary_as_json
 from ..protocol.messages.metadata import MetadataRequest
 from ..protocol.records import LOG_APPEND_TIME
+from ..protocol.schema import Buffer
+from .decoders import FormatError
 from .fetching import Row, Topic, load_topic
 from .filters import Filter, filter_of
 from .messages import View, natural, partitions_of, start_offsets
 from .producing import Outgoing, send
 from .record_pages import newest, parse_offsets, scan, written_offsets
-from .rendering import MAX_FORM_BYTES, brokers_of, iso, now_ms
+from .rendering import MAX_FORM_BYTES, brokers_of, iso, now_ms, registry_of
+from .schema_registry import SchemaRegistry
 from .streams import live_updates, stream_with_problems
 
 _COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "time", "key", "value", "headers")
@@ -51,7 +54,7 @@ def _topics(request: Request) -> Response:
 async def _records(request: Request) -> Response:
     view = View.of(request)
     mode = "where" if request.query_params.get("mode") == "where" else "text"
-    wanted = filter_of(mode, request.query_params.get("text", ""), view.form)
+    wanted = filter_of(mode, request.query_params.get("text", ""), view.form, registry_of(request))
     if "text/event-stream" in request.headers.get("accept", ""):
         position = request.headers.get("last-event-id") or request.query_params.get("from", "")
         return stream_with_problems(_live(request, view, wanted, position))
@@ -68,7 +71,7 @@ async def _records(request: Request) -> Response:
     write = _csv_lines if is_csv else _json_lines
     name = f"{topic.name}.{'csv' if is_csv else 'jsonl'}"
     return StreamingResponse(
-        _written(cluster, topic.name, chosen, write, header=_csv_header() if is_csv else b""),
+        _written(cluster, topic.name, chosen, write, registry_of(request), header=_csv_header() if is_csv else b""),
         media_type="text/csv; charset=utf-8" if is_csv else "application/x-ndjson",
         headers={"Content-Disposition": f'attachment; filename="{name}"'},
     )
@@ -111,7 +114,8 @@ async def _written(
     cluster: Cluster,
     topic: str,
     parts: Iterator[list[Row]],
-    write: Callable[[str, Sequence[Row]], bytes],
+    write: Callable[[str, Sequence[Row], SchemaRegistry | None], bytes],
+    registry: SchemaRegistry | None,
     *,
     header: bytes,
 ) -> AsyncGenerator[bytes, None]:
@@ -119,7 +123,7 @@ async def _written(
 
     def part() -> bytes | None:
         rows = next(parts, None)
-        return None if rows is None else write(topic, rows)
+        return None if rows is None else write(topic, rows, registry)
 
     try:
         if header:
@@ -130,8 +134,8 @@ async def _written(
         cluster.close()
 
 
-def record_as_json(topic: str, row: Row) -> dict[str, Any]:
-    """A record in the form of `moldau consume --json`."""
+def record_as_json(topic: str, row: Row, registry: SchemaRegistry | None = None) -> dict[str, Any]:
+    """A record in the form of `moldau consume --json`; with what a registry's schemas say about its bytes."""
     record = row.record
     kind = "LogAppendTime" if row.batch.timestamp_type == LOG_APPEND_TIME else "CreateTime"
     return {
@@ -144,25 +148,45 @@ def record_as_json(topic: str, row: Row) -> dict[str, Any]:
         **binary_as_json("key", record.key),
         **binary_as_json("value", record.value),
         "headers": [{"name": name, **binary_as_json("value", value)} for name, value in record.headers],
+        **_decoded("key", record.key, registry),
+        **_decoded("value", record.value, registry),
     }
 
 
-def _json_lines(topic: str, rows: Iterable[Row]) -> bytes:
-    return b"".join(json.dumps(record_as_json(topic, row)).encode() + b"\n" for row in rows)
+def _decoded(part: str, data: Buffer | None, registry: SchemaRegistry | None) -> dict[str, Any]:
+    """``value_decoded`` and ``value_schema`` of bytes that have the id of a schema, or ``value_problem``."""
+    if registry is None or data is None:
+        return {}
+    try:
+        decoded = registry.decode(bytes(data))
+    except FormatError as problem:
+        return {f"{part}_problem": str(problem)}
+    if decoded is None:
+        return {}
+    versions = [{"subject": subject, "version": version} for subject, version in decoded.versions]
+    schema = {"id": decoded.schema_id, "type": decoded.kind, "versions": versions}
+    return {f"{part}_decoded": decoded.value, f"{part}_schema": schema}
+
+
+def _json_lines(topic: str, rows: Iterable[Row], registry: SchemaRegistry | None) -> bytes:
+    return b"".join(json.dumps(record_as_json(topic, row, registry)).encode() + b"\n" for row in rows)
 
 
 def _csv_header() -> bytes:
     return ",".join(_COLUMNS).encode() + b"\r\n"
 
 
-def _csv_lines(topic: str, rows: Iterable[Row]) -> bytes:
-    """Bytes that are not UTF-8 are in base64 after ``base64:``; a null is an empty field."""
+def _csv_lines(topic: str, rows: Iterable[Row], registry: SchemaRegistry | None) -> bytes:
+    """Bytes that are not UTF-8 are in base64 after ``base64:``; a null is an empty field. What a registry's schemas
+    decode is JSON."""
     text = io.StringIO()
     lines = csv.writer(text)
     for row in rows:
-        fields = record_as_json(topic, row)
+        fields = record_as_json(topic, row, registry)
         for part in ("key", "value"):
-            if f"{part}_base64" in fields:
+            if f"{part}_decoded" in fields:
+                fields[part] = json.dumps(fields[f"{part}_decoded"], ensure_ascii=False)
+            elif f"{part}_base64" in fields:
                 fields[part] = f"base64:{fields[f'{part}_base64']}"
         fields["headers"] = json.dumps(fields["headers"]) if fields["headers"] else ""
         lines.writerow([fields[column] for column in _COLUMNS])
@@ -177,7 +201,8 @@ async def _live(request: Request, view: View, wanted: Filter | None, position: s
             lines = []
             if update.omitted:
                 lines.append(f'event: omitted\ndata: {{"records": {update.omitted}}}\n\n')
-            lines += [f"data: {json.dumps(record_as_json(name, row))}\n\n" for row in update.rows]
+            text = await run_in_threadpool(_json_lines, name, update.rows, registry_of(request))
+            lines += [f"data: {line}\n\n" for line in text.decode().splitlines()]
             lines.append(f"id: {written_offsets(update.positions)}\n\n")
             yield "".join(lines).encode()
 

@@ -25,6 +25,7 @@ from .brokers import Brokers
 from .guard import Guard
 from .lag_history import INTERVAL_S, LagHistory
 from .rendering import now_ms, render, wants_json
+from .schema_registry import SchemaRegistry
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +34,12 @@ _STATIC: Final = Path(__file__).parent / "static"
 
 
 def create_app(
-    brokers: Brokers, *, read_only: bool = False, token: str | None = None, control: faults.Control | None = None
+    brokers: Brokers,
+    *,
+    read_only: bool = False,
+    token: str | None = None,
+    control: faults.Control | None = None,
+    registry: SchemaRegistry | None = None,
 ) -> ASGIApp:
     """The application. It closes ``brokers`` when it ends."""
 
@@ -71,6 +77,7 @@ def create_app(
     app.state.lag_history = history
     app.state.formats = {}
     app.state.control = control
+    app.state.registry = registry
     # Around everything, so that the pages of internal errors have its headers, too.
     return Guard(app, token=token, read_only=read_only)
 

@@ -19,7 +19,7 @@ class FormatError(ValueError):
 
 def decode(data: bytes, form: str) -> Any:
     """The bytes as an object: ``MessagePack`` or ``CBOR``. Raises FormatError."""
-    return _plain(_message_pack(data) if form == "MessagePack" else _cbor(data), 0)
+    return plain(_message_pack(data) if form == "MessagePack" else _cbor(data))
 
 
 def as_text(value: Any) -> str:
@@ -52,8 +52,12 @@ def _cbor(data: bytes) -> Any:
     return value
 
 
+def plain(value: Any) -> Any:
+    """An object of a decoder's library with the types of JSON only. Raises FormatError."""
+    return _plain(value, 0)
+
+
 def _plain(value: Any, depth: int) -> Any:
-    """An object of these libraries with the types of JSON only."""
     if depth > _MAX_DEPTH:
         raise FormatError(f"the value is nested in more than {_MAX_DEPTH} levels")
     if value is None or isinstance(value, (bool, int, float, str)):

@@ -24,6 +24,7 @@ from typing import Any, Final
 from ..cli.failure import Failure
 from ..protocol.records import BATCH_OVERHEAD, Record, RecordBatch
 from .decoders import FormatError, decode
+from .schema_registry import SchemaRegistry
 
 _MAX_LENGTH: Final = 2000
 _MAX_DEPTH: Final = 50
@@ -49,10 +50,11 @@ _MISSING: Final = _Missing()
 class _Fields:
     """The fields of one record, decoded when they are used."""
 
-    def __init__(self, partition: int, record: Record, form: str) -> None:
+    def __init__(self, partition: int, record: Record, form: str, registry: SchemaRegistry | None) -> None:
         self._partition = partition
         self._record = record
         self._form = form
+        self._registry = registry
         self._decoded: dict[str, Any] = {}
 
     def get(self, name: str) -> Any:
@@ -64,9 +66,9 @@ class _Fields:
         record = self._record
         match name:
             case "value":
-                return _decoded(record.value, self._form)
+                return _decoded(record.value, self._form, self._registry)
             case "key":
-                return _decoded(record.key)
+                return _decoded(record.key, "auto", self._registry)
             case "headers":
                 return {header: _decoded(value) for header, value in record.headers}
             case "partition":
@@ -126,15 +128,16 @@ class TextFilter(Filter):
 class ExpressionFilter(Filter):
     """Records for which an expression is true. Raises `FilterError`.
 
-    Values are decoded as ``form`` if that is MessagePack or CBOR.
+    Values are decoded as ``form`` if that is MessagePack or CBOR, or else with the schemas of a registry.
     """
 
-    def __init__(self, text: str, form: str = "auto") -> None:
+    def __init__(self, text: str, form: str = "auto", registry: SchemaRegistry | None = None) -> None:
         self._value = _Parser(text).parse()
+        self._registry = registry
         self._form = form
 
     def matches(self, partition: int, record: Record) -> bool:
-        return _is_true(self._value(_Fields(partition, record, self._form)))
+        return _is_true(self._value(_Fields(partition, record, self._form, self._registry)))
 
 
 class _Parser:
@@ -265,13 +268,18 @@ class _Parser:
         return FilterError(f"{expected} is expected at character {self._start + 1}, instead of {self._next[1]!r}")
 
 
-def _decoded(data: bytes | None, form: str = "auto") -> Any:
+def _decoded(data: bytes | None, form: str = "auto", registry: SchemaRegistry | None = None) -> Any:
     """What the bytes contain in this form, or else as JSON, or else as text."""
     if data is None:
         return None
     if form in ("MessagePack", "CBOR"):
         with suppress(FormatError):
             return decode(bytes(data), form)
+    if registry is not None:
+        with suppress(FormatError):
+            decoded = registry.decode(bytes(data))
+            if decoded is not None:
+                return decoded.value
     text = bytes(data).decode("utf-8", "replace")
     try:
         return json.loads(text)
@@ -331,8 +339,8 @@ _OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 }
 
 
-def filter_of(mode: str, text: str, form: str = "auto") -> Filter | None:
+def filter_of(mode: str, text: str, form: str = "auto", registry: SchemaRegistry | None = None) -> Filter | None:
     """The filter of a form; None without a text. Raises `FilterError`."""
     if not text.strip():
         return None
-    return ExpressionFilter(text, form) if mode == "where" else TextFilter(text)
+    return ExpressionFilter(text, form, registry) if mode == "where" else TextFilter(text)

@@ -18,7 +18,8 @@ from ..protocol.compression import Codec
 from ..protocol.records import LOG_APPEND_TIME
 from .fetching import Row, Topic, load_topic
 from .record_pages import forward, newest, parse_offsets, single, written_offsets
-from .rendering import brokers_of, render
+from .rendering import brokers_of, registry_of, render
+from .schema_registry import SchemaRegistry
 from .values import FORMATS, show, visible
 
 _DEFAULT_LIMIT: Final = 50
@@ -151,7 +152,7 @@ def _messages(request: Request) -> Response:
         title=topic.name,
         topic=topic,
         view=view,
-        rows=[as_row(topic.name, row, view.form) for row in page.rows],
+        rows=[as_row(topic.name, row, view.form, registry_of(request)) for row in page.rows],
         formats=FORMATS,
         total=sum(each.end - each.first for each in topic.bounds.values()),
         next=None if page.next is None else view.query(cursor=written_offsets(page.next)),
@@ -160,7 +161,7 @@ def _messages(request: Request) -> Response:
     )
 
 
-def as_row(topic: str, row: Row, form: str) -> dict[str, Any]:
+def as_row(topic: str, row: Row, form: str, registry: SchemaRegistry | None) -> dict[str, Any]:
     """A record as a template shows it in a table."""
     record = row.record
     return {
@@ -168,8 +169,8 @@ def as_row(topic: str, row: Row, form: str) -> dict[str, Any]:
         "partition": row.partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
-        "key": show(record.key),
-        "value": show(record.value, form),
+        "key": show(record.key, registry=registry),
+        "value": show(record.value, form, registry),
         "headers": len(record.headers),
         "transactional": row.batch.is_transactional,
         "problem": row.problem,
@@ -204,7 +205,7 @@ def _record(request: Request) -> Response:
         template,
         title=f"{name}-{partition} offset {offset}",
         topic=topic,
-        row=as_row(name, row, form if form in FORMATS else "auto"),
+        row=as_row(name, row, form if form in FORMATS else "auto", registry_of(request)),
         headers=[(visible(header), show(value)) for header, value in record.headers],
         batch=row.batch,
         codec=Codec(row.batch.codec).name.lower() if row.batch.codec in list(Codec) else str(row.batch.codec),

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from .brokers import Brokers
+from .schema_registry import SchemaRegistry
 from .values import visible
 
 _NAVIGATION: Final = (
@@ -41,6 +42,13 @@ MAX_FORM_BYTES: Final = 16 << 20
 def brokers_of(request: Request) -> Brokers:
     found = request.app.state.brokers
     assert isinstance(found, Brokers)
+    return found
+
+
+def registry_of(request: Request) -> SchemaRegistry | None:
+    """The registry of ``--registry``."""
+    found = request.app.state.registry
+    assert found is None or isinstance(found, SchemaRegistry)
     return found
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from .fetching import Row, Topic, load_topic
 from .filters import Filter, filter_of
 from .messages import View, as_row, partitions_of, start_offsets
 from .record_pages import parse_offsets, written_offsets
-from .rendering import brokers_of, html, render
+from .rendering import brokers_of, html, registry_of, render
 from .search import Search
 from .tail import Tail, Update
 from .values import FORMATS
@@ -66,10 +66,18 @@ def _mode(request: Request) -> str:
 
 async def _search_events(request: Request) -> Response:
     view = View.of(request)
-    wanted = filter_of(_mode(request), request.query_params.get("text", ""), view.form)
+    wanted = filter_of(_mode(request), request.query_params.get("text", ""), view.form, registry_of(request))
     if wanted is None:
         raise Failure("give the text to search for")
     return stream_with_problems(_search_steps(request, view, wanted))
+
+
+async def _shown(request: Request, topic: str, rows: Sequence[Row], view: View) -> list[dict[str, Any]]:
+    """The records for a template; in a thread, because a registry may be asked for schemas."""
+    registry = registry_of(request)
+    if registry is None:
+        return [as_row(topic, row, view.form, None) for row in rows]
+    return await run_in_threadpool(lambda: [as_row(topic, row, view.form, registry) for row in rows])
 
 
 async def _search_steps(request: Request, view: View, wanted: Filter) -> AsyncGenerator[bytes, None]:
@@ -97,7 +105,7 @@ async def _search_steps(request: Request, view: View, wanted: Filter) -> AsyncGe
         while not is_done:
             progress = await run_in_threadpool(search.step)
             is_done = progress.is_done
-            shown = [as_row(topic.name, row, view.form) for row in progress.rows]
+            shown = await _shown(request, topic.name, progress.rows, view)
             markup = html(request, "record_bodies.html", rows=shown) if shown else ""
             yield _event(
                 "step",
@@ -140,7 +148,7 @@ def _live(request: Request) -> Response:
 
 async def _live_events(request: Request) -> Response:
     view = View.of(request)
-    wanted = filter_of(_mode(request), request.query_params.get("text", ""), view.form)
+    wanted = filter_of(_mode(request), request.query_params.get("text", ""), view.form, registry_of(request))
     position = request.headers.get("last-event-id") or request.query_params.get("from", "")
     return stream_with_problems(_live_rows(request, view, wanted, parse_offsets(position)))
 
@@ -159,7 +167,7 @@ async def _live_rows(
             elif not update.rows and not update.omitted:
                 yield _KEEP_ALIVE
             else:
-                shown = [as_row(name, row, view.form) for row in reversed(update.rows)]
+                shown = await _shown(request, name, list(reversed(update.rows)), view)
                 markup = html(request, "record_bodies.html", rows=shown)
                 data = {"html": markup, "shown": len(shown), "omitted": update.omitted}
                 yield _event("records", data, written_offsets(update.positions))

@@ -11,9 +11,10 @@ import json
 import re
 import zlib
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from .decoders import FormatError, as_text, decode
+from .schema_registry import SchemaRegistry
 
 PREVIEW_CHARACTERS: Final = 240
 SHOWN_BYTES: Final = 64 << 10
@@ -46,14 +47,17 @@ class Shown:
     note: str | None = None
 
 
-def show(data: bytes | None, form: str = "auto") -> Shown:
-    """The bytes in a format of `FORMATS`. If they do not have it, they are shown as with ``auto``, with a note."""
+def show(data: bytes | None, form: str = "auto", registry: SchemaRegistry | None = None) -> Shown:
+    """The bytes in a format of `FORMATS`. If they do not have it, they are shown as with ``auto``, with a note.
+
+    With a registry, ``auto`` decodes values that have the id of a schema.
+    """
     if data is None:
         return Shown("null", "", 0)
     if not data:
         return Shown("empty", "", 0)
     try:
-        return _show_as(bytes(data), form)
+        return _of_registry(bytes(data), form, registry) or _show_as(bytes(data), form)
     except FormatError as error:
         return replace(_auto(bytes(data)), note=str(error))
 
@@ -70,10 +74,7 @@ def _show_as(data: bytes, form: str) -> Shown:
         case "hex":
             return _binary(data)
         case "MessagePack" | "CBOR":
-            text = as_text(decode(data, form))
-            flat = " ".join(text[: 8 * PREVIEW_CHARACTERS].split())
-            is_cut = len(text) > SHOWN_BYTES
-            return Shown(form, visible(text[:SHOWN_BYTES]), len(data), _preview(flat), is_cut)
+            return _object(form, decode(data, form), len(data))
         case "JSON":
             found = _json(data)
             if found is None:
@@ -83,6 +84,18 @@ def _show_as(data: bytes, form: str) -> Shown:
             return _compressed(data)
         case _:
             return _auto(data)
+
+
+def _of_registry(data: bytes, form: str, registry: SchemaRegistry | None) -> Shown | None:
+    """What a serializer of a registry has written. Raises FormatError if it cannot be decoded."""
+    decoded = registry.decode(data) if registry is not None and form == "auto" else None
+    return None if decoded is None else _object(decoded.label, decoded.value, len(data))
+
+
+def _object(kind: str, value: Any, size: int) -> Shown:
+    text = as_text(value)
+    flat = " ".join(text[: 8 * PREVIEW_CHARACTERS].split())
+    return Shown(kind, visible(text[:SHOWN_BYTES]), size, _preview(flat), len(text) > SHOWN_BYTES)
 
 
 def _auto(data: bytes) -> Shown:
@@ -97,7 +110,9 @@ def _auto(data: bytes) -> Shown:
     if len(data) > 5 and data[0] == 0:
         schema_id = int.from_bytes(data[1:5], "big")
         if 0 < schema_id < 1_000_000:
-            return replace(_binary(data), note=f"may have schema {schema_id} of a registry, which is not decoded")
+            return replace(
+                _binary(data), note=f"may have schema {schema_id} of a registry, which is decoded with --registry"
+            )
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
