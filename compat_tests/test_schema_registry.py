@@ -1,13 +1,16 @@
-"""confluent-kafka's serializers with Moldau's schema registry, through the broker."""
+"""confluent-kafka's serializers with Moldau's schema registry, on the server under test."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
-from moldau.testing import Broker
+from moldau.testing.schema_registry import SchemaRegistry
+from moldau.testing.topic_requests import create_topic
 
 for package in ("confluent_kafka", "fastavro", "grpc_tools", "jsonschema", "starlette", "uvicorn", "authlib"):
     pytest.importorskip(package, reason="needs pip install 'moldau[registry]' and confluent-kafka[schemaregistry]")
@@ -16,33 +19,40 @@ RECORD = {"type": "record", "name": "Order", "fields": [{"name": "amount", "type
 JSON = {"title": "Order", "type": "object", "properties": {"amount": {"type": "integer"}}, "required": ["amount"]}
 
 
+@pytest.fixture(scope="module")
+def registry(bootstrap_servers: str) -> Iterator[str]:
+    """The address of a registry."""
+    with SchemaRegistry(bootstrap_servers) as started:
+        yield started.url
+
+
 @pytest.mark.parametrize("kind", ["AVRO", "JSON", "PROTOBUF"])
 def test_what_a_serializer_of_confluent_kafka_writes_its_deserializer_reads(
-    kafka: Broker, schema_registry: str, kind: str
+    bootstrap_servers: str, registry: str, kind: str
 ) -> None:
     from confluent_kafka import Consumer, Producer
     from confluent_kafka.schema_registry import SchemaRegistryClient
     from confluent_kafka.serialization import MessageField, SerializationContext
 
-    client = SchemaRegistryClient({"url": schema_registry})
+    client = SchemaRegistryClient({"url": registry})
     serialize, deserialize, value = serializers(kind, client)
-    context = SerializationContext("orders", MessageField.VALUE)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    producer.produce("orders", serialize(value, context))
+    topic = f"orders-{uuid4().hex[:8]}"
+    create_topic(bootstrap_servers, topic)
+    context = SerializationContext(topic, MessageField.VALUE)
+    producer = Producer({"bootstrap.servers": bootstrap_servers})
+    producer.produce(topic, serialize(value, context))
     assert producer.flush(30) == 0
-    consumer = Consumer(
-        {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "readers", "auto.offset.reset": "earliest"}
-    )
-    consumer.subscribe(["orders"])
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
     message = consumer.poll(30)
     consumer.close()
 
     assert message is not None
     assert message.error() is None
-    assert message.value()[:5] == b"\x00\x00\x00\x00\x01"
+    version = client.get_latest_version(f"{topic}-value")
+    assert message.value()[:5] == b"\x00" + version.schema_id.to_bytes(4, "big")
     assert deserialize(message.value(), context) == value
-    assert client.get_subjects() == ["orders-value"]
-    assert client.get_latest_version("orders-value").schema.schema_type == kind
+    assert version.schema.schema_type == kind
 
 
 def serializers(kind: str, client: Any) -> tuple[Any, Any, Any]:
@@ -74,22 +84,29 @@ def serializers(kind: str, client: Any) -> tuple[Any, Any, Any]:
     return ProtobufSerializer(order, client, settings), reader, order(amount=3)
 
 
-def test_the_client_of_confluent_kafka_manages_subjects(schema_registry: str) -> None:
+def test_the_client_of_confluent_kafka_manages_subjects(registry: str) -> None:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient, SchemaRegistryError
 
-    client = SchemaRegistryClient({"url": schema_registry})
+    client = SchemaRegistryClient({"url": registry})
     old, new = Schema('"long"', "AVRO"), Schema('"int"', "AVRO")
+    subject = uuid4().hex
 
-    assert client.register_schema("a", old) == 1
-    assert not client.test_compatibility("a", new)
+    first = client.register_schema(subject, old)
+    assert not client.test_compatibility(subject, new)
     with pytest.raises(SchemaRegistryError) as refused:
-        client.register_schema("a", new)
+        client.register_schema(subject, new)
     assert refused.value.error_code == 409
-    client.set_compatibility("a", "NONE")
-    assert client.get_compatibility("a") == "NONE"
-    assert client.register_schema("a", new) == 2
-    assert client.lookup_schema("a", new).version == 2
-    assert client.get_versions("a") == [1, 2]
-    assert client.delete_subject("a") == [1, 2]
-    assert client.delete_subject("a", permanent=True) == [1, 2]
-    assert client.get_subjects() == []
+    client.set_compatibility(subject, "NONE")
+    assert client.get_compatibility(subject) == "NONE"
+    assert client.register_schema(subject, new) > first
+    assert client.lookup_schema(subject, new).version == 2
+    assert client.get_versions(subject) == [1, 2]
+    assert client.delete_subject(subject) == [1, 2]
+    assert client.delete_subject(subject, permanent=True) == [1, 2]
+    assert subject not in client.get_subjects()
+
+
+def test_the_fixture_is_a_registry_without_schemas(schema_registry: str) -> None:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+
+    assert SchemaRegistryClient({"url": schema_registry}).get_subjects() == []
