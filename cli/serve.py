@@ -280,8 +280,6 @@ def load_config(options: Options, environment: Mapping[str, str]) -> "BrokerConf
 
     if "--ephemeral" in options and "--data-dir" in options:
         raise ConfigError("--ephemeral and --data-dir are mutually exclusive; remove one")
-    if "--console" in options and options.get("--brokers", ["1"]) != ["1"]:
-        raise ConfigError("--console and --brokers are mutually exclusive; start `moldau console` beside the cluster")
     for other in ("--ephemeral", "--print-config"):
         if "--secure" in options and other in options:
             raise ConfigError(f"--secure and {other} are mutually exclusive; remove one")

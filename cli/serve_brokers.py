@@ -23,8 +23,11 @@ from . import main
 if TYPE_CHECKING:
     from ..config.broker_config import BrokerConfig
     from .serve import Options
+    from .serve_console import ServedConsole
 
-_REPLACED: Final = frozenset({"--brokers", "--listen", "--data-dir", "--ephemeral", "--exit-with-stdin", "--metrics"})
+_REPLACED: Final = frozenset(
+    {"--brokers", "--console", "--listen", "--data-dir", "--ephemeral", "--exit-with-stdin", "--metrics"}
+)
 """Options that each broker gets as settings instead, or that concern only the parent process."""
 
 
@@ -38,6 +41,7 @@ def run_brokers(options: "Options", config: "BrokerConfig") -> int:
             if "--control" in options:
                 raise ConfigError("--control and --brokers are mutually exclusive; remove one")
             count = _count(options["--brokers"][0])
+            console = _console(options, config)
             log_dirs = list(config.log_dirs)
             if ephemeral:
                 from ..server.storage.ephemeral import EphemeralDirectory, remove_leftovers
@@ -63,7 +67,25 @@ def run_brokers(options: "Options", config: "BrokerConfig") -> int:
         commands = [Command(member.node_id, _command(options, member, members, ephemeral)) for member in members]
         import_asyncio()  # before all that imports it
         start = fork_starter(main.main) if CAN_FORK else start_interpreter
-        return Supervisor(commands, start, time.monotonic, exit_with_stdin="--exit-with-stdin" in options).run()
+        if console is not None:
+            stack.callback(console.close)
+        supervisor = Supervisor(
+            commands,
+            start,
+            time.monotonic,
+            exit_with_stdin="--exit-with-stdin" in options,
+            on_ready=None if console is None else console.start,
+        )
+        return supervisor.run()
+
+
+def _console(options: "Options", config: "BrokerConfig") -> "ServedConsole | None":
+    """The console of ``--console``, not started yet. Raises ConfigError."""
+    if "--console" not in options:
+        return None
+    from .serve_console import ServedConsole  # other clusters do not need it
+
+    return ServedConsole(options["--console"][0], config, options)
 
 
 def _count(text: str) -> int:

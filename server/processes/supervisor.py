@@ -185,12 +185,22 @@ class Supervisor:
     """See the module docstring. It handles the signals of the process: one at a time, in the main thread."""
 
     def __init__(
-        self, commands: Sequence[Command], start: Start, clock: Callable[[], float], *, exit_with_stdin: bool = False
+        self,
+        commands: Sequence[Command],
+        start: Start,
+        clock: Callable[[], float],
+        *,
+        exit_with_stdin: bool = False,
+        on_ready: Callable[[str], None] | None = None,
     ) -> None:
-        """The first command is that of the broker with the controller. ``clock`` is monotonic, in seconds."""
+        """The first command is that of the broker with the controller. ``clock`` is monotonic, in seconds.
+
+        ``on_ready`` receives the addresses of all brokers when they are ready for the first time.
+        """
         self._clock = clock
         self._processes = [_Process(command, start, clock) for command in commands]
         self._exit_with_stdin = exit_with_stdin
+        self._on_ready = on_ready
         self._selector = selectors.DefaultSelector()
         self._readable, self._writable = socket.socketpair()
         self._signal: int | None = None
@@ -259,7 +269,10 @@ class Supervisor:
         logger.info("Broker %d is ready: %s, process %d", process.node_id, process.address, process.pid)
         if not self._has_printed and all(each.is_ready for each in self._processes):
             self._has_printed = True
-            print(READY_PREFIX + ",".join(each.address for each in self._processes), flush=True)
+            addresses = ",".join(each.address for each in self._processes)
+            print(READY_PREFIX + addresses, flush=True)
+            if self._on_ready is not None:
+                self._on_ready(addresses)
 
     # Processes
 

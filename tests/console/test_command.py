@@ -108,11 +108,11 @@ def test_an_address_in_use_is_explained(capsys: pytest.CaptureFixture[str]) -> N
     assert f"cannot listen on {address}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("end", ["terminate", "kill"])
-def test_the_console_of_a_server_ends_with_it(tmp_path: Path, end: str) -> None:
+@pytest.mark.parametrize(("end", "brokers"), [("terminate", "1"), ("kill", "1"), ("terminate", "2"), ("kill", "2")])
+def test_the_console_of_a_server_ends_with_it(tmp_path: Path, end: str, brokers: str) -> None:
     options = ("serve", "--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--console", "127.0.0.1:0")
     (tmp_path / "starlette.py").write_text("raise ImportError('a file of the user')")
-    with running(*options, folder=tmp_path) as server:
+    with running(*options, "--brokers", brokers, folder=tmp_path) as server:
         address = console_address(server)
         assert "which is reachable" in get(address, "/")[1]
         getattr(server, end)()
@@ -136,7 +136,6 @@ def test_the_console_of_a_secured_server_logs_in(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (["--brokers", "2"], "--console and --brokers are mutually exclusive"),
         (
             ["--listen", "SSL://127.0.0.1:0", "--set", "listener.security.protocol.map=SSL:SASL_PLAINTEXT"],
             "--console cannot log in",
