@@ -81,7 +81,8 @@ class SchemaRegistry:
         except FormatError:
             raise
         except Exception as problem:  # noqa: BLE001 - the decoders raise many types for bytes of any content
-            reason = f"{type(problem).__name__}: {problem}" if str(problem) else type(problem).__name__
+            name = "" if type(problem) is ValueError else type(problem).__name__
+            reason = ": ".join(filter(None, (name, str(problem))))
             raise FormatError(f"the bytes do not have {schema.kind} schema {schema_id}: {reason}") from None
         return Decoded(value, schema.kind, schema_id, schema.versions)
 
