@@ -36,6 +36,7 @@ from .partition_states import (
     STATES,
     UNDER_REPLICATED,
     as_json,
+    most_urgent_first,
     moves_of,
     partitions_of,
 )
@@ -101,7 +102,8 @@ def describe(servers: Cluster) -> dict[str, Any]:
     level = features.get(_METADATA_VERSION, {}).get("finalized")
     cluster_id, controller, brokers = _members(servers)
     quorum, nodes = _quorum(servers)
-    partitions = partitions_of(servers, servers.topics(None))
+    moves = moves_of(servers)
+    partitions = partitions_of(servers, servers.topics(None), moves or ())
     led = Counter(partition.leader for partition in partitions)
     held = Counter(replica for partition in partitions for replica in partition.replicas)
     in_sync = Counter(replica for partition in partitions for replica in partition.isr)
@@ -113,7 +115,6 @@ def describe(servers: Cluster) -> dict[str, Any]:
         broker["metadata_lag"] = None if quorum is None else _lag(quorum, broker_id)
         broker["directories"] = None if broker["fenced"] else directories_of(servers, broker_id)
     states = Counter(state for partition in partitions for state in partition.states)
-    moves = moves_of(servers)
     return {
         "cluster_id": cluster_id,
         "software": _software(servers, brokers),
@@ -125,7 +126,7 @@ def describe(servers: Cluster) -> dict[str, Any]:
         "under_replicated": states[UNDER_REPLICATED],
         "at_min_isr": states[AT_MIN_ISR],
         "below_min_isr": states[BELOW_MIN_ISR],
-        "problems": [as_json(partition) for partition in partitions if partition.states],
+        "problems": [as_json(partition) for partition in most_urgent_first(partitions)],
         "reassignments": None if moves is None else [move._asdict() for move in moves],
         "controllers": None if quorum is None else _controllers(quorum, nodes, {broker["id"] for broker in brokers}),
         "brokers": brokers,

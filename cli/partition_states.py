@@ -3,7 +3,8 @@
 A partition can be in several states:
 
 - ``offline``: it has no leader, so it can be neither written nor read.
-- ``under-replicated``: a replica is not in sync.
+- ``under-replicated``: a replica is not in sync. A reassignment's new replicas count only when they are in sync, as for
+  ``kafka-topics.sh --under-replicated-partitions``.
 - ``below min ISR``: fewer replicas are in sync than `min.insync.replicas`, so producers with acks=all are rejected.
 - ``at min ISR``: a replica is not in sync, and after the loss of one more, producers with acks=all are rejected.
 """
@@ -40,12 +41,14 @@ class PartitionState(NamedTuple):
     isr: tuple[int, ...]
     min_isr: int | None
     """`min.insync.replicas`; None if the cluster does not say."""
+    adding: tuple[int, ...] = ()
+    """The replicas that a reassignment adds; they are among ``replicas``."""
 
     @property
     def states(self) -> list[str]:
         """The states of the module docstring; an empty list if the partition needs no attention."""
         found = []
-        missing = len(self.isr) < len(self.replicas)
+        missing = len(self.isr) < len(self.replicas) - len(self.adding)
         # As brokers see it: with fewer replicas than the minimum, all of them must be in sync.
         least = None if self.min_isr is None else min(self.min_isr, len(self.replicas))
         if self.leader < 0:
@@ -69,8 +72,19 @@ class Move(NamedTuple):
     removing: tuple[int, ...]
 
 
-def partitions_of(servers: Cluster, topics: Iterable[MetadataResponseTopic]) -> list[PartitionState]:
-    """All partitions, in order. `min.insync.replicas` is requested only for topics of which a replica is missing."""
+def most_urgent_first(partitions: Iterable[PartitionState]) -> list[PartitionState]:
+    """The partitions that need attention, by their worst state in the order of ``STATES``, then by topic."""
+    return sorted((each for each in partitions if each.states), key=lambda each: (STATES.index(each.states[0]), each))
+
+
+def partitions_of(
+    servers: Cluster, topics: Iterable[MetadataResponseTopic], moves: Iterable[Move] = ()
+) -> list[PartitionState]:
+    """All partitions, in order. `min.insync.replicas` is requested only for topics of which a replica is missing.
+
+    ``moves``: the reassignments in progress.
+    """
+    adding = {(move.topic, move.partition): move.adding for move in moves}
     known = [topic for topic in topics if topic.name]
     incomplete = [
         topic.name
@@ -86,6 +100,7 @@ def partitions_of(servers: Cluster, topics: Iterable[MetadataResponseTopic]) -> 
             tuple(each.replica_nodes),
             tuple(each.isr_nodes),
             minimums.get(topic.name or ""),
+            adding.get((topic.name or "", each.partition_index), ()),
         )
         for topic in known
         for each in topic.partitions

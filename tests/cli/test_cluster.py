@@ -8,7 +8,15 @@ import pytest
 from moldau.cli import describe_cluster
 from moldau.cli.cluster import Cluster
 from moldau.cli.connection import Connection
-from moldau.cli.partition_states import AT_MIN_ISR, BELOW_MIN_ISR, OFFLINE, UNDER_REPLICATED, PartitionState, as_json
+from moldau.cli.partition_states import (
+    AT_MIN_ISR,
+    BELOW_MIN_ISR,
+    OFFLINE,
+    UNDER_REPLICATED,
+    PartitionState,
+    as_json,
+    most_urgent_first,
+)
 from moldau.protocol.api import ApiKey
 
 from .conftest import Run
@@ -72,6 +80,28 @@ def test_partitions_without_a_leader_are_reported(
 )
 def test_states_of_a_partition(leader: int, isr: tuple[int, ...], min_isr: int | None, states: list[str]) -> None:
     assert PartitionState("t", 0, leader, (1, 2, 3), isr, min_isr).states == states
+
+
+@pytest.mark.parametrize(
+    ("isr", "states"),
+    [
+        ((1, 2), []),  # the new replica is not in sync yet
+        ((1, 2, 3), []),
+        ((1,), [BELOW_MIN_ISR, UNDER_REPLICATED]),
+    ],
+)
+def test_replicas_that_a_reassignment_adds_need_not_be_in_sync(isr: tuple[int, ...], states: list[str]) -> None:
+    assert PartitionState("t", 0, 1, (1, 2, 3), isr, 2, adding=(3,)).states == states
+
+
+def test_the_most_urgent_partitions_are_first() -> None:
+    at_minimum = PartitionState("a", 0, 1, (1, 2, 3), (1, 2), 2)
+    below_minimum = PartitionState("b", 1, 1, (1, 2, 3), (1,), 2)
+    offline = PartitionState("c", 0, -1, (1,), (1,), 1)
+    under_replicated = PartitionState("a", 1, 1, (1, 2, 3), (1, 2), 1)
+    healthy = PartitionState("a", 2, 1, (1, 2, 3), (1, 2, 3), 2)
+    ordered = most_urgent_first([at_minimum, under_replicated, healthy, below_minimum, offline])
+    assert ordered == [offline, below_minimum, at_minimum, under_replicated]
 
 
 def test_cluster_is_shown_as_tables(ask: Run) -> None:
