@@ -35,6 +35,7 @@ class PartitionRow(NamedTuple):
     preferred: int
     replicas: int
     isr: int
+    is_under_replicated: bool
     min_isr: int
     offline: bool
     size: int
@@ -57,7 +58,7 @@ class Totals:
         self.offline += row.offline
         if row.leads:
             self.leaders += 1
-            self.under_replicated += row.isr < row.replicas
+            self.under_replicated += row.is_under_replicated
             self.under_min_isr += row.isr < row.min_isr
             self.at_min_isr += row.isr == row.min_isr
 
@@ -72,7 +73,7 @@ def topic_families(
     omitted = 0
     for partitions in replicas.topics():
         for partition in list(partitions.values()):
-            row = _row(partition)
+            row = _row(partition, image())
             totals.add(row)
             if len(rows) < max_partitions:
                 rows.append(row)
@@ -104,9 +105,14 @@ def _traffic(replicas: Replicas, image: MetadataImage) -> Iterator[Family]:
         yield counter(f"kafka.server:ReplicaManager:{name}", text, total)
 
 
-def _row(partition: Partition) -> PartitionRow:
+def _row(partition: Partition, image: MetadataImage) -> PartitionRow:
     log = partition.log
     replicas = partition.replicas
+    missing = len(replicas) - len(partition.isr)
+    if missing > 0:
+        # The new replicas of a reassignment need not be in sync, as in Apache Kafka.
+        registration = image.partition(partition.topic, partition.index)
+        missing -= 0 if registration is None else len(registration.adding_replicas)
     return PartitionRow(
         labels(topic=partition.topic, partition=partition.index),
         partition.leader_id == partition.local_id,
@@ -114,6 +120,7 @@ def _row(partition: Partition) -> PartitionRow:
         replicas[0] if replicas else -1,
         len(replicas),
         len(partition.isr),
+        missing > 0,
         min(partition.min_insync_replicas, len(replicas)),
         partition.offline,
         log.size,
@@ -169,5 +176,5 @@ def _partition_families(rows: list[PartitionRow]) -> Iterator[Family]:
         "kafka_topic_partition_under_replicated_partition",
         "Whether a replica is not in sync.",
         led,
-        lambda row: int(row.isr < row.replicas),
+        lambda row: int(row.is_under_replicated),
     )

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
+from moldau.metadata.image import MetadataImage
+from moldau.metadata.registrations import PartitionRegistration, TopicImage
 from moldau.protocol.api import ApiKey
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.api_versions import ApiVersionsRequest
@@ -26,17 +28,20 @@ from moldau.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from moldau.replication.replicas import Replicas
 from moldau.server.metrics.errors import CountedErrors
 from moldau.server.metrics.families import DIALECTS, Family, Kind, Sample, labels, name_in, text_of
 from moldau.server.metrics.listener import MAX_CONNECTIONS, MAX_REQUEST_BYTES, MetricsError, parse_address
 from moldau.server.metrics.rates import Rates
 from moldau.server.metrics.times import WINDOW_S, Durations
+from moldau.server.metrics.topics import topic_families
 from moldau.server.nodes.server import StartError
 from moldau.testing.builders import batch, fetch, produce, produce_request, values
 from moldau.testing.topic_requests import create_topic
 from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
+from ..replication.partitions import lead, new_partition
 from .conftest import MakeServer, RunningServer
 from .expected_metrics import EXPECTED, ON_LINUX
 
@@ -390,3 +395,23 @@ def test_each_error_of_a_response_counts() -> None:
         "UNKNOWN_TOPIC_OR_PARTITION": 1,
         "LEADER_NOT_AVAILABLE": 1,
     }
+
+
+@pytest.mark.parametrize(
+    ("isr", "adding", "expected"),
+    [((1, 2), (), 1), ((1, 2), (3,), 0), ((1,), (3,), 1), ((1, 2, 3), (3,), 0)],
+)
+def test_replicas_that_a_reassignment_adds_do_not_make_a_partition_under_replicated(
+    isr: tuple[int, ...], adding: tuple[int, ...], expected: int
+) -> None:
+    partition = new_partition()
+    lead(partition, replicas=(1, 2, 3), isr=isr)
+    replicas = Replicas(lambda _topic, _index: True)
+    replicas.add(partition)
+    registration = PartitionRegistration((1, 2, 3), isr, leader=1, adding_replicas=adding)
+    topic = TopicImage(partition.topic, partition.topic_id, {partition.index: registration})
+    image = MetadataImage(topics_by_name={partition.topic: topic}, topics_by_id={partition.topic_id: topic})
+    scraped = parsed("".join(text_of(topic_families(replicas, lambda: image, 10), "strimzi")))
+    assert scraped.value("kafka_server_replicamanager_underreplicatedpartitions") == expected
+    where = {"topic": partition.topic, "partition": str(partition.index)}
+    assert scraped.value("kafka_topic_partition_under_replicated_partition", **where) == expected
