@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from ..metadata.acls import acl_of
 from ..protocol.acl import AclOperation, AclResource
 from ..security.acls import CLUSTER_NAME, AclIndex, Decision, Rule, Settings
-from .network.peer_log import PeerLog
+from .network.peer_log import Pace, PeerLog
 
 if TYPE_CHECKING:
     from ..config.broker_config import BrokerConfig
@@ -135,7 +135,7 @@ class Authorizer:
         if decision.allowed:
             audit.debug("%s", line)
         else:
-            self._log_denied(logging.INFO, host, f"{wanted} on {resource}", line)
+            self._log_denied(logging.INFO, _peer_host(host), f"{wanted} on {resource}", line)
 
     def _current(self) -> AclIndex:
         if self._index is None:
@@ -145,12 +145,27 @@ class Authorizer:
 
 
 def new_authorizer(
-    config: BrokerConfig, metadata: BrokerMetadata, timers: TimerWheel, clock: Callable[[], float]
+    config: BrokerConfig,
+    metadata: BrokerMetadata,
+    timers: TimerWheel,
+    clock: Callable[[], float],
+    pace: Pace | None = None,
 ) -> Authorizer:
-    """The authorizer of a node, which follows its metadata. ``clock``: that of the timers, in seconds."""
-    authorizer = Authorizer(settings_of(config), lambda: metadata.image, PeerLog(audit, timers, clock).log)
+    """The authorizer of a node, which follows its metadata. ``clock``: that of the timers, in seconds. ``pace``: that
+    of the network."""
+    denied = PeerLog(audit, timers, clock, pace=pace)
+    authorizer = Authorizer(settings_of(config), lambda: metadata.image, denied.log)
     metadata.subscribe(authorizer.apply)
     return authorizer
+
+
+def _peer_host(host: str) -> str:
+    """The address of a peer, from its host in ACLs: the inverse of `java_host`."""
+    if ":" not in host:
+        return host
+    from ipaddress import IPv6Address
+
+    return str(IPv6Address(host))
 
 
 def java_host(host: str) -> str:

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from .coordination.transactions import TransactionCoordinators
     from .network.link_security import LinkSecurity
     from .network.links import Links
+    from .network.peer_log import Pace
     from .network.read_ahead import ReadAhead
     from .replication.manager import Replication
     from .storage.opening import Storage
@@ -88,10 +89,12 @@ class Broker:
         remote: Callable[[BrokerMetadata], ControllerClient] | None = None,
         links: Links | None = None,
         to_brokers: LinkSecurity | None = None,
+        pace: Pace | None = None,
     ) -> None:
         """``remote`` creates the client of remote controllers; without it, the controller is in this process.
         ``slices`` and ``links``: those that such a client uses, for the other parts of the broker, too.
-        ``to_brokers``: the security of the links to other brokers; None: it is PLAINTEXT."""
+        ``to_brokers``: the security of the links to other brokers; None: it is PLAINTEXT.
+        ``pace``: that of the log lines about peers."""
         self.config = config
         self.has_remote_controller = remote is not None
         """Whether requests that change the metadata are forwarded, and authorized there."""
@@ -129,7 +132,7 @@ class Broker:
             self.node_id,
             lambda: self.metadata.broker_epoch,
         )
-        self.authorizer = self._new_authorizer(config)
+        self.authorizer = self._new_authorizer(config, pace)
         services = Services(
             loop=loop,
             timers=timers,
@@ -359,7 +362,7 @@ class Broker:
         errors = yield from self.create_missing_topics([name], None)
         return errors.get(name)
 
-    def _new_authorizer(self, config: BrokerConfig) -> Authorizer | None:
+    def _new_authorizer(self, config: BrokerConfig, pace: Pace | None) -> Authorizer | None:
         """Created before the publisher: a change of the ACLs is in effect first."""
         if not config.str("authorizer.class.name"):
             if self.metadata.image.access_control_entries:
@@ -369,7 +372,7 @@ class Broker:
             return None
         from .authorizer import new_authorizer  # a broker without ACLs does not need it
 
-        return new_authorizer(config, self.metadata, self.timers, self.loop.time)
+        return new_authorizer(config, self.metadata, self.timers, self.loop.time, pace)
 
     def load(self) -> None:
         """Serve every partition of the metadata. Called at startup."""

@@ -24,7 +24,7 @@ from .connection import Connection
 from .connection_limits import ConnectionLimits, Limits
 from .frames import FrameHandler
 from .memory import MemoryBudget
-from .peer_log import PeerLog
+from .peer_log import Pace, PeerLog
 from .read_ahead import ReadAhead
 from .sending import OUTGOING_BYTES
 from .spare_frames import SpareFrames
@@ -162,8 +162,10 @@ class Network:
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
         authentication_timeout_ms: int = 0,
+        pace: Pace | None = None,
     ) -> None:
-        """``authentication_timeout_ms``: how long a peer may take to authenticate; 0 is unlimited."""
+        """``authentication_timeout_ms``: how long a peer may take to authenticate; 0 is unlimited. ``pace``: that of
+        the other networks of the node."""
         self.loop = loop
         self.readiness = readiness_of(loop)
         self.hang_ups = hang_ups_of(loop)
@@ -178,7 +180,8 @@ class Network:
         self.unserved = Unserved()
         self.outgoing = memoryview(bytearray(OUTGOING_BYTES))
         self.read_ahead = ReadAhead(background)
-        self.peer_log = PeerLog(logging.getLogger(Connection.__module__), timers, loop.time)
+        self.pace = pace or Pace(loop.time)
+        self.peer_log = PeerLog(logging.getLogger(Connection.__module__), timers, loop.time, pace=self.pace)
         self.listeners: list[Listener] = []
         self.connections: dict[Connection, None] = {}  # a set in the order of arrival
         self.counts = ConnectionLimits()
@@ -362,6 +365,7 @@ class Network:
         served = self.loop.create_future()
         self.turns.later(-1, partial(served.set_result, None), disconnected=True)
         await served
+        self.pace.close()
         await self.read_ahead.close()
 
 

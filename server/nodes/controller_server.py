@@ -86,7 +86,7 @@ class ControllerServer(NodeServer):
         if config.str("authorizer.class.name"):
             from ..authorizer import new_authorizer  # a controller without ACLs does not need it
 
-            authorizer = new_authorizer(config, metadata, timers, loop.time)
+            authorizer = new_authorizer(config, metadata, timers, loop.time, listener.network.pace)
         self._expire_tokens(controller, slices)
         if self._reload is not None:
             await self._reload.load(metadata.broker_config)

@@ -126,6 +126,7 @@ class NodeServer:
             send_buffer_bytes=self._chosen("socket.send.buffer.bytes"),
             receive_buffer_bytes=self._chosen("socket.receive.buffer.bytes"),
             authentication_timeout_ms=config.int("moldau.authentication.timeout.ms"),
+            pace=None if self._network is None else self._network.pace,
         )
         limit_connections(network, config)
         return network

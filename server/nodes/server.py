@@ -110,6 +110,7 @@ class Server(NodeServer):
                 remote=None if membership is None else membership.controller,
                 links=self._links,
                 to_brokers=self._to_brokers,
+                pace=network.pace,
             )
             self.broker.decoder.process.budget = network.budget
             self.broker.load()
