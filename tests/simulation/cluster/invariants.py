@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
 
 from moldau.protocol.messages.metadata import MetadataRequest
@@ -56,6 +56,9 @@ class Invariants:
         """The broker that leads a partition in an epoch, by topic id, partition, and leader epoch."""
         self._active: dict[int, deque[tuple[float, frozenset[int]]]] = {}
         """The unfenced brokers in the images of each broker, and since when."""
+        self.eligible_leaders: Counter[str] = Counter()
+        """Partitions with eligible leader replicas in committed images, and elections of such a replica or of the last
+        known leader."""
         self.images = 0
         self.compared = 0
 
@@ -83,6 +86,7 @@ class Invariants:
 
     def _controller_has(self, image: MetadataImage) -> None:
         assert image.offset >= self._end, f"the controller is at {image.offset}: {self._end} was committed"
+        self._count_eligible_leaders(self._committed.get(self._end), image)
         self._end = image.offset
         self._committed[image.offset] = image
         for broker_id, broker in image.brokers.items():
@@ -92,6 +96,21 @@ class Invariants:
             else:
                 assert broker.epoch == epoch, f"broker {broker_id} has epoch {broker.epoch}, not {epoch}"
             self._epochs[broker_id] = broker.epoch, broker.incarnation_id
+
+    def _count_eligible_leaders(self, before: MetadataImage | None, image: MetadataImage) -> None:
+        for topic_id, topic in image.topics_by_id.items():
+            earlier = before.topics_by_id.get(topic_id) if before is not None else None
+            if topic is earlier:
+                continue
+            for index, partition in topic.partitions.items():
+                old = earlier.partitions.get(index) if earlier is not None else None
+                if partition is old:
+                    continue
+                if partition.elr:
+                    self.eligible_leaders["eligible leaders"] += 1
+                if old is not None and not old.isr and partition.leader >= 0:
+                    kind = "eligible leader" if partition.leader in old.elr else "last known leader"
+                    self.eligible_leaders[f"{kind} elected"] += 1
 
     def _broker_has(self, node: Node, image: MetadataImage) -> None:
         expected = self._committed.get(image.offset)

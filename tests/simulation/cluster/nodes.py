@@ -18,6 +18,11 @@ from unittest import mock
 
 from moldau.config.sources import BrokerConfig, load
 from moldau.log.memory_files import MemoryFileSystem
+from moldau.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
+from moldau.metadata.metadata_log import write_bootstrap_records
+from moldau.metadata.outcome import Versioned
+from moldau.metadata.quorum import bootstrap_features
+from moldau.metadata.records import ConfigRecord, FeatureLevelRecord
 from moldau.server.concurrency import background
 from moldau.server.nodes import node_server
 from moldau.server.nodes.controller_server import ControllerServer
@@ -34,6 +39,8 @@ if TYPE_CHECKING:
     from .world import World
 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+BROKER_RESOURCE = 4
+"""The type of the configs of brokers."""
 CONTROLLER = 100
 DATA = "/data"
 PORT = 9092
@@ -88,6 +95,19 @@ class Node:
         if isinstance(server, Server) and server._membership is not None:
             return server._membership.metadata
         return None if server._storage is None else server._storage.metadata
+
+    def enable_eligible_leaders(self, min_insync_replicas: str) -> None:
+        """Before the first start of the controller: the cluster begins with eligible leader replicas (KIP-966).
+
+        As Apache Kafka's `kafka-storage format`, this sets min.insync.replicas for all brokers in the metadata.
+        """
+        records = [
+            FeatureLevelRecord(name=ELIGIBLE_LEADER_REPLICAS_VERSION, feature_level=1),
+            ConfigRecord(
+                resource_type=BROKER_RESOURCE, resource_name="", name="min.insync.replicas", value=min_insync_replicas
+            ),
+        ]
+        write_bootstrap_records(self.files, DATA, bootstrap_features() + [Versioned(record) for record in records])
 
     def start(self) -> None:
         """Start a process."""

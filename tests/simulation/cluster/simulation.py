@@ -44,7 +44,8 @@ class SimulationError(AssertionError):
 class Cluster:
     """A simulation; see the docstring of the module. `run` raises `SimulationError` if a check fails."""
 
-    def __init__(self, seed: int, seconds: float = SECONDS) -> None:
+    def __init__(self, seed: int, seconds: float = SECONDS, *, has_eligible_leaders: bool | None = None) -> None:
+        """``has_eligible_leaders``: eligible leader replicas (KIP-966); default: in half of the seeds."""
         self.seed = seed
         self.seconds = seconds
         self.events: list[str] = []
@@ -70,6 +71,11 @@ class Cluster:
             "log.flush.interval.messages": "1" if is_durable else str(2**63 - 1),
         }
         self.nodes = {node_id: Node(self.world, self.network, node_id, settings) for node_id in (CONTROLLER, *brokers)}
+        if has_eligible_leaders is None:  # a random source of its own: the faults are the same with and without it
+            has_eligible_leaders = Random(f"eligible leaders {seed}").random() < 0.5
+        self.has_eligible_leaders = has_eligible_leaders
+        if self.has_eligible_leaders:
+            self.nodes[CONTROLLER].enable_eligible_leaders(str(minimum))
         self.clients = ClientProcess(self.world, self.network, brokers, Random(dice.random()))
         self.invariants = Invariants(self.world, self.nodes, self.errors)
         self.faults = Faults(
@@ -176,6 +182,7 @@ class Cluster:
 
     def _description(self, error: Exception) -> str:
         command = f"python -m tests.simulation.cluster.simulation --seed {self.seed} --seconds {self.seconds:g}"
+        command += " --eligible-leaders" if self.has_eligible_leaders else " --no-eligible-leaders"
         at = self.world.now - START_SECONDS
         events = "\n".join(self.events[-60:])
         return f"seed {self.seed}, after {at:.4f} s: {error!r}\nSee it again: {command}\nThe latest events:\n{events}"
@@ -236,9 +243,9 @@ def _replicas_of_partitions(brokers: list[int], count: int) -> dict[int, tuple[i
     }
 
 
-def simulate(seed: int, seconds: float = SECONDS) -> Cluster:
+def simulate(seed: int, seconds: float = SECONDS, *, has_eligible_leaders: bool | None = None) -> Cluster:
     """One run."""
-    cluster = Cluster(seed, seconds)
+    cluster = Cluster(seed, seconds, has_eligible_leaders=has_eligible_leaders)
     cluster.run()
     return cluster
 
@@ -248,12 +255,17 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first one")
     parser.add_argument("--seeds", type=int, default=1, help="how many, one after the other")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="virtual time with faults, in each")
+    parser.add_argument(
+        "--eligible-leaders",
+        action=argparse.BooleanOptionalAction,
+        help="with or without eligible leader replicas (default: in half of the seeds)",
+    )
     parser.add_argument("--events", action="store_true", help="show the events of each run")
     options = parser.parse_args()
     total: Counter[str] = Counter()
     for seed in range(options.seed, options.seed + options.seeds):
-        cluster = simulate(seed, options.seconds)
-        total += cluster.faults.counts + cluster.responses
+        cluster = simulate(seed, options.seconds, has_eligible_leaders=options.eligible_leaders)
+        total += cluster.faults.counts + cluster.responses + cluster.invariants.eligible_leaders
         if options.events:
             print("\n".join(cluster.events))
         print(f"seed {seed}: {cluster.world.iterations} iterations, {cluster.digest.hexdigest()[:16]}", flush=True)

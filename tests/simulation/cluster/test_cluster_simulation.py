@@ -21,9 +21,10 @@ def test_a_cluster_under_faults_loses_nothing() -> None:
     counts: Counter[str] = Counter()
     for seed in seeds(0, SHORT_RUN_SEEDS):
         cluster = simulate(seed, SHORT_RUN_SECONDS)
-        counts += cluster.responses + cluster.faults.counts
+        counts += cluster.responses + cluster.faults.counts + cluster.invariants.eligible_leaders
         counts["compared images"] += cluster.invariants.compared
     wanted = {"killed", "lost answer", "cut", "paused", "ProduceRequest", "EndTxnRequest", "compared images"}
+    wanted |= {"eligible leaders", "eligible leader elected"}
     assert not [name for name in sorted(wanted) if not counts[name]], "a simulation without these would prove nothing"
 
 
