@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from moldau.compat_tests.cluster_load import is_retriable
-from moldau.compat_tests.kill_rounds import DEADLINE_S, Reader, Writer, WrongError, client_config, retried
+from moldau.compat_tests.kill_rounds import DEADLINE_S, Reader, Writer, WrongError, client_config
+from moldau.testing.retriable_steps import retried
 
 
 class Copy(Writer):

@@ -48,6 +48,7 @@ from moldau.inspection.log_directories import inspect
 from moldau.log.files import RealFileSystem
 from moldau.testing import Broker, jvm, kafka_jars
 from moldau.testing.dump_tool import COMPLAINTS
+from moldau.testing.retriable_steps import retried
 from moldau.testing.servers import around_tracebacks
 
 DEADLINE_S = 60.0
@@ -347,18 +348,6 @@ class RetainedWriter(NumberedWriter):
                 largest = number
             if largest >= 0:
                 _reached(self.topic, partition, largest, last)
-
-
-def retried(call: Callable[[], Any]) -> None:
-    """Call a method of a transactional producer again for as long as it fails with a retriable error."""
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
-        try:
-            call()
-            return
-        except KafkaException as error:
-            if not error.args[0].retriable() or time.monotonic() > deadline:
-                raise
 
 
 class TransactionalWriter(Writer):

@@ -4,8 +4,7 @@ that was acknowledged is lost."""
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import KafkaException, Producer
@@ -19,6 +18,7 @@ from moldau.protocol.messages.delete_records import (
 )
 from moldau.protocol.messages.find_coordinator import FindCoordinatorRequest
 from moldau.testing import Cluster
+from moldau.testing.retriable_steps import retried
 from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
@@ -147,23 +147,11 @@ def commit_transaction(producer: Producer, value: str) -> None:
         producer.begin_transaction()
         try:
             producer.produce("orders", value.encode(), partition=0)
-            retried(producer.commit_transaction)
+            retried(lambda: producer.commit_transaction(60))
         except KafkaException as error:
             if not error.args[0].txn_requires_abort():
                 raise
-            retried(producer.abort_transaction)
-        else:
-            return
-
-
-def retried(call: Callable[[float], object]) -> None:
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            call(60)
-        except KafkaException as error:
-            if not error.args[0].retriable() or time.monotonic() > deadline:
-                raise
+            retried(lambda: producer.abort_transaction(60))
         else:
             return
 
@@ -178,7 +166,7 @@ def test_a_group_and_transactions_continue_when_their_coordinator_dies(cluster: 
             "reconnect.backoff.max.ms": 100,  # otherwise it asks for the new coordinator after up to 10 s
         }
     )
-    retried(producer.init_transactions)
+    retried(lambda: producer.init_transactions(60))
 
     def join() -> KafkaConsumer:
         return KafkaConsumer(
