@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..coordinator.outcome import Outcome
 from ..protocol.errors import ErrorCode, KafkaError
 from .changes import change
-from .errors import unknown_epoch
+from .errors import fenced
 from .transaction import EPOCH_BUMPS, PREPARED, TransactionStatus
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def handle_add_partitions(
 
     Raises:
         KafkaError: INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED (INVALID_PRODUCER_EPOCH before version
-            2 of both APIs), CONCURRENT_TRANSACTIONS, NOT_COORDINATOR (`unknown_epoch`).
+            2 of both APIs), CONCURRENT_TRANSACTIONS.
     """
     if not transactional_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
@@ -51,9 +51,8 @@ def handle_add_partitions(
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
     if transaction.producer_id != producer_id:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    known = transaction.producer_epoch
-    if known != producer_epoch:
-        raise unknown_epoch(caller, _FENCED_SINCE, known=known, given=producer_epoch)
+    if transaction.producer_epoch != producer_epoch:
+        raise fenced(caller, _FENCED_SINCE)
     added = frozenset(partitions)
     if transaction.status is TransactionStatus.ONGOING and added <= transaction.partitions:
         return Outcome(replies=[_done(caller)])
@@ -78,8 +77,6 @@ def verify_partitions(
         error = ErrorCode.INVALID_REQUEST
     elif transaction is None or transaction.producer_id != producer_id:
         error = ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    elif transaction.producer_epoch < producer_epoch:
-        error = ErrorCode.NOT_COORDINATOR  # see `unknown_epoch`
     elif transaction.producer_epoch != producer_epoch:
         error = ErrorCode.PRODUCER_FENCED
     elif transaction.status in PREPARED:

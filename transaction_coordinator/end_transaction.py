@@ -36,7 +36,7 @@ from ..protocol.errors import ErrorCode, KafkaError
 from ..protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from ..protocol.records import NO_PRODUCER_ID
 from .changes import change
-from .errors import unknown_epoch
+from .errors import fenced
 from .transaction import COMPLETE, LAST_EPOCH, PREPARED, Transaction, TransactionStatus
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _end(
     if transaction.producer_id != request.producer_id:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if transaction.producer_epoch != request.producer_epoch:
-        raise unknown_epoch(caller, _FENCED_SINCE, known=transaction.producer_epoch, given=request.producer_epoch)
+        raise fenced(caller, _FENCED_SINCE)
     if transaction.status in PREPARED:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
     done = [(caller, EndTxnResponse())]
@@ -96,7 +96,7 @@ def _end_with_bump(
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
         return Outcome(replies=[(caller, _next_producer(transaction))])
     if request.producer_epoch != transaction.producer_epoch:
-        raise unknown_epoch(caller, _FENCED_SINCE, known=transaction.producer_epoch, given=request.producer_epoch)
+        raise fenced(caller, _FENCED_SINCE)
     if request.committed and transaction.status is not TransactionStatus.ONGOING:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE)
     after = transaction.ending_with_bump(

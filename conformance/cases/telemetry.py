@@ -5,7 +5,7 @@ A server advertises these APIs only if something receives the metrics; in Apache
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...protocol.api import ApiKey
 from ...protocol.errors import ErrorCode
@@ -21,10 +21,15 @@ from ..case import Layer, case, needs, versions_of
 from ..check import Check
 from ..exchange import Connection
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 SOURCE = "KIP-714"
 TELEMETRY = needs(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0)
 CLIENT_METRICS = 16
 SET, DELETE = 0, 1
+REPETITIONS = 4
+"""The subscriptions may change twice meanwhile."""
 UNCOMPRESSED = 0
 
 
@@ -43,6 +48,13 @@ def push(c: Check, subscription: Any, *, to: Connection | None = None, **changes
         "compression_type": UNCOMPRESSED,
     }
     return int(c.call(PushTelemetryRequest(**(fields | changes)), 0, to=to).error_code)
+
+
+def refuse_repetition(c: Check, repeat: Callable[[], int], what: str = "error_code") -> None:
+    """The repetition of a request is too early. When the subscriptions of the server change, as by another case, it
+    knows nothing of earlier requests: then a further repetition is too early."""
+    code = next((code for code in (repeat() for _ in range(REPETITIONS)) if code), int(ErrorCode.NONE))
+    c.error(code, ErrorCode.THROTTLING_QUOTA_EXCEEDED, what)
 
 
 @case(
@@ -84,9 +96,8 @@ def subscriptions_too_early(c: Check, version: int) -> None:
 
     Why: a broken client must not burden the server with metrics.
     """
-    instance = subscribe(c).client_instance_id
-    answer = c.call(GetTelemetrySubscriptionsRequest(client_instance_id=instance), version)
-    c.error(answer.error_code, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+    request = GetTelemetrySubscriptionsRequest(client_instance_id=subscribe(c).client_instance_id)
+    refuse_repetition(c, lambda: int(c.call(request, version).error_code))
 
 
 @case(
@@ -152,7 +163,7 @@ def push_limits(c: Check) -> None:
     c.error(push(c, subscription, metrics=too_large), ErrorCode.TELEMETRY_TOO_LARGE)
     subscription = subscribe(c)
     c.error(push(c, subscription), ErrorCode.NONE, "error_code of the first PushTelemetry")
-    c.error(push(c, subscription), ErrorCode.THROTTLING_QUOTA_EXCEEDED, "error_code of the second PushTelemetry")
+    refuse_repetition(c, lambda: push(c, subscription), "error_code of the second PushTelemetry")
 
 
 @case(

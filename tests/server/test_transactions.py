@@ -311,7 +311,7 @@ def test_brokers_add_and_verify_many_transactions_in_one_request(server: Running
         transactions=[
             of_broker(first, 0, 1, verify_only=False),
             of_broker(second, 0, 5, verify_only=False),
-            of_broker(third, 0, verify_only=False, epoch=-1),
+            of_broker(third, 0, verify_only=False, epoch=9),
         ]
     )
 

@@ -2,7 +2,7 @@
 
 The columns say which epoch the request comes with: the current one, another one of the same producer id, or the current
 one of another producer id. A cell is the state that the transaction goes to, ``done`` if nothing is written, or the
-error; FENCED stands for PRODUCER_FENCED, STALE for NOT_COORDINATOR.
+error; FENCED stands for PRODUCER_FENCED.
 """
 
 from __future__ import annotations
@@ -25,74 +25,72 @@ SHORT = {
     "MAPPING": "INVALID_PRODUCER_ID_MAPPING",
     "CONCURRENT": "CONCURRENT_TRANSACTIONS",
     "INVALID": "INVALID_TXN_STATE",
-    "STALE": "NOT_COORDINATOR",
 }
 
-# A later epoch is from another coordinator, which has replaced this one.
 COMMIT_BEFORE_BUMPS = """
                    older     before    current         newer     other
 UNKNOWN            MAPPING   MAPPING   MAPPING         MAPPING   MAPPING
-EMPTY              FENCED    FENCED    INVALID         STALE     MAPPING
-ONGOING            FENCED    FENCED    PREPARE_COMMIT  STALE     MAPPING
-PREPARE_COMMIT     FENCED    FENCED    CONCURRENT      STALE     MAPPING
-PREPARE_ABORT      FENCED    FENCED    CONCURRENT      STALE     MAPPING
-COMPLETE_COMMIT    FENCED    FENCED    done            STALE     MAPPING
-COMPLETE_ABORT     FENCED    FENCED    INVALID         STALE     MAPPING
+EMPTY              FENCED    FENCED    INVALID         FENCED    MAPPING
+ONGOING            FENCED    FENCED    PREPARE_COMMIT  FENCED    MAPPING
+PREPARE_COMMIT     FENCED    FENCED    CONCURRENT      FENCED    MAPPING
+PREPARE_ABORT      FENCED    FENCED    CONCURRENT      FENCED    MAPPING
+COMPLETE_COMMIT    FENCED    FENCED    done            FENCED    MAPPING
+COMPLETE_ABORT     FENCED    FENCED    INVALID         FENCED    MAPPING
 """
 
 ABORT_BEFORE_BUMPS = """
                    older     before    current         newer     other
 UNKNOWN            MAPPING   MAPPING   MAPPING         MAPPING   MAPPING
-EMPTY              FENCED    FENCED    INVALID         STALE     MAPPING
-ONGOING            FENCED    FENCED    PREPARE_ABORT   STALE     MAPPING
-PREPARE_COMMIT     FENCED    FENCED    CONCURRENT      STALE     MAPPING
-PREPARE_ABORT      FENCED    FENCED    CONCURRENT      STALE     MAPPING
-COMPLETE_COMMIT    FENCED    FENCED    INVALID         STALE     MAPPING
-COMPLETE_ABORT     FENCED    FENCED    done            STALE     MAPPING
+EMPTY              FENCED    FENCED    INVALID         FENCED    MAPPING
+ONGOING            FENCED    FENCED    PREPARE_ABORT   FENCED    MAPPING
+PREPARE_COMMIT     FENCED    FENCED    CONCURRENT      FENCED    MAPPING
+PREPARE_ABORT      FENCED    FENCED    CONCURRENT      FENCED    MAPPING
+COMPLETE_COMMIT    FENCED    FENCED    INVALID         FENCED    MAPPING
+COMPLETE_ABORT     FENCED    FENCED    done            FENCED    MAPPING
 """
 
 COMMIT_WITH_BUMP = """
                    older       before      current         newer       other
 UNKNOWN            MAPPING     MAPPING     MAPPING         MAPPING     MAPPING
-EMPTY              FENCED      FENCED      INVALID         STALE       MAPPING
-ONGOING            FENCED      FENCED      PREPARE_COMMIT  STALE       MAPPING
+EMPTY              FENCED      FENCED      INVALID         FENCED      MAPPING
+ONGOING            FENCED      FENCED      PREPARE_COMMIT  FENCED      MAPPING
 PREPARE_COMMIT     CONCURRENT  CONCURRENT  CONCURRENT      CONCURRENT  CONCURRENT
 PREPARE_ABORT      CONCURRENT  CONCURRENT  CONCURRENT      CONCURRENT  CONCURRENT
-COMPLETE_COMMIT    FENCED      done        INVALID         STALE       MAPPING
-COMPLETE_ABORT     FENCED      INVALID     INVALID         STALE       MAPPING
+COMPLETE_COMMIT    FENCED      done        INVALID         FENCED      MAPPING
+COMPLETE_ABORT     FENCED      INVALID     INVALID         FENCED      MAPPING
 """
 
 ABORT_WITH_BUMP = """
                    older       before      current         newer       other
 UNKNOWN            MAPPING     MAPPING     MAPPING         MAPPING     MAPPING
-EMPTY              FENCED      FENCED      PREPARE_ABORT   STALE       MAPPING
-ONGOING            FENCED      FENCED      PREPARE_ABORT   STALE       MAPPING
+EMPTY              FENCED      FENCED      PREPARE_ABORT   FENCED      MAPPING
+ONGOING            FENCED      FENCED      PREPARE_ABORT   FENCED      MAPPING
 PREPARE_COMMIT     CONCURRENT  CONCURRENT  CONCURRENT      CONCURRENT  CONCURRENT
 PREPARE_ABORT      CONCURRENT  CONCURRENT  CONCURRENT      CONCURRENT  CONCURRENT
-COMPLETE_COMMIT    FENCED      INVALID     PREPARE_ABORT   STALE       MAPPING
-COMPLETE_ABORT     FENCED      done        PREPARE_ABORT   STALE       MAPPING
+COMPLETE_COMMIT    FENCED      INVALID     PREPARE_ABORT   FENCED      MAPPING
+COMPLETE_ABORT     FENCED      done        PREPARE_ABORT   FENCED      MAPPING
 """
 
 ADD_ANOTHER_PARTITION = """
                    older       before      current         newer       other
 UNKNOWN            MAPPING     MAPPING     MAPPING         MAPPING     MAPPING
-EMPTY              FENCED      FENCED      ONGOING         STALE       MAPPING
-ONGOING            FENCED      FENCED      ONGOING         STALE       MAPPING
+EMPTY              FENCED      FENCED      ONGOING         FENCED      MAPPING
+ONGOING            FENCED      FENCED      ONGOING         FENCED      MAPPING
 PREPARE_COMMIT     CONCURRENT  CONCURRENT  CONCURRENT      CONCURRENT  CONCURRENT
 PREPARE_ABORT      CONCURRENT  CONCURRENT  CONCURRENT      CONCURRENT  CONCURRENT
-COMPLETE_COMMIT    FENCED      FENCED      ONGOING         STALE       MAPPING
-COMPLETE_ABORT     FENCED      FENCED      ONGOING         STALE       MAPPING
+COMPLETE_COMMIT    FENCED      FENCED      ONGOING         FENCED      MAPPING
+COMPLETE_ABORT     FENCED      FENCED      ONGOING         FENCED      MAPPING
 """
 
 ADD_THE_SAME_PARTITION = """
                    older       before      current         newer       other
 UNKNOWN            MAPPING     MAPPING     MAPPING         MAPPING     MAPPING
-EMPTY              FENCED      FENCED      ONGOING         STALE       MAPPING
-ONGOING            FENCED      FENCED      done            STALE       MAPPING
+EMPTY              FENCED      FENCED      ONGOING         FENCED      MAPPING
+ONGOING            FENCED      FENCED      done            FENCED      MAPPING
 PREPARE_COMMIT     CONCURRENT  CONCURRENT  CONCURRENT      CONCURRENT  CONCURRENT
 PREPARE_ABORT      CONCURRENT  CONCURRENT  CONCURRENT      CONCURRENT  CONCURRENT
-COMPLETE_COMMIT    FENCED      FENCED      ONGOING         STALE       MAPPING
-COMPLETE_ABORT     FENCED      FENCED      ONGOING         STALE       MAPPING
+COMPLETE_COMMIT    FENCED      FENCED      ONGOING         FENCED      MAPPING
+COMPLETE_ABORT     FENCED      FENCED      ONGOING         FENCED      MAPPING
 """
 
 # CONCURRENT in the state ONGOING comes with an abort of the transaction; a separate test covers it.
@@ -260,12 +258,12 @@ def test_a_producer_that_starts_again_fences_the_previous_one(state: str, bumps:
 VERIFY = """
                    older       before      current         newer       other
 UNKNOWN            MAPPING     MAPPING     MAPPING         MAPPING     MAPPING
-EMPTY              FENCED      FENCED      abortable       STALE       MAPPING
-ONGOING            FENCED      FENCED      added           STALE       MAPPING
-PREPARE_COMMIT     FENCED      FENCED      CONCURRENT      STALE       MAPPING
-PREPARE_ABORT      FENCED      FENCED      CONCURRENT      STALE       MAPPING
-COMPLETE_COMMIT    FENCED      FENCED      abortable       STALE       MAPPING
-COMPLETE_ABORT     FENCED      FENCED      abortable       STALE       MAPPING
+EMPTY              FENCED      FENCED      abortable       FENCED      MAPPING
+ONGOING            FENCED      FENCED      added           FENCED      MAPPING
+PREPARE_COMMIT     FENCED      FENCED      CONCURRENT      FENCED      MAPPING
+PREPARE_ABORT      FENCED      FENCED      CONCURRENT      FENCED      MAPPING
+COMPLETE_COMMIT    FENCED      FENCED      abortable       FENCED      MAPPING
+COMPLETE_ABORT     FENCED      FENCED      abortable       FENCED      MAPPING
 """
 
 

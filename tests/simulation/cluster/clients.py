@@ -88,6 +88,8 @@ class ClientProcess:
         self.unfinished: dict[str, asyncio.Task[None]] = {}
         self.failure: BaseException | None = None
         self.on_response: Callable[[int, Request, Any, float], None] = lambda broker, request, response, began: None
+        self.knows_stale_coordinators: Callable[[], bool] = lambda: False
+        """See `Invariants`."""
         self._requests = 0
 
     def start(self, name: str, work: Coroutine[Any, Any, None]) -> None:

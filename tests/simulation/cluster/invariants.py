@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Any
 
+from moldau.metadata.topic_names import TRANSACTION_STATE
 from moldau.protocol.messages.metadata import MetadataRequest
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from .world import SimulatedLoop, World
 
 
+STALE_RESPONSE_SECONDS = 1.0
+"""A response may arrive so long after its broker has learned of another coordinator."""
+
+
 def _check_settled(broker: Any) -> None:
     for session in list(broker.fetch_sessions._sessions.values()):
         changes = session.changes
@@ -36,6 +41,11 @@ def _check_settled(broker: Any) -> None:
             if (topic_id, index) not in changes.unsettled:
                 partition = changes._observed[topic_id, index].partition
                 assert changes._is_settled(partition, wanted), f"{partition.topic}-{index} is not looked at"
+
+
+def _coordinators(image: MetadataImage) -> tuple[int, ...]:
+    topic = image.topics_by_name.get(TRANSACTION_STATE)
+    return () if topic is None else tuple(topic.partitions[index].leader for index in sorted(topic.partitions))
 
 
 class Invariants:
@@ -59,8 +69,23 @@ class Invariants:
         self.eligible_leaders: Counter[str] = Counter()
         """Partitions with eligible leader replicas in committed images, and elections of such a replica or of the last
         known leader."""
+        self._coordinators: dict[int, tuple[int, ...]] = {}
+        """The leaders of the transaction coordinator's partitions, in the latest image of each node."""
+        self._coordinators_changed = 0.0
+        """When such an image has changed."""
         self.images = 0
         self.compared = 0
+
+    def knows_stale_coordinators(self) -> bool:
+        """Whether a broker may believe, or did just now, that a replaced transaction coordinator is the present one.
+
+        Like Apache Kafka's, such a coordinator fences producers whose epoch a later coordinator has issued.
+        """
+        if self._world.now - self._coordinators_changed < STALE_RESPONSE_SECONDS:
+            return True
+        current = _coordinators(self._committed[self._end])
+        known = [node.metadata.image for node in self._by_address.values() if node.metadata is not None]
+        return any(_coordinators(image) != current for image in known)
 
     def check(self, loop: SimulatedLoop) -> None:
         """Check the process that has just run."""
@@ -79,6 +104,10 @@ class Invariants:
         if image is None:
             return
         self.images += 1
+        coordinators = _coordinators(image)
+        if coordinators != self._coordinators.get(node.node_id, coordinators):
+            self._coordinators_changed = self._world.now
+        self._coordinators[node.node_id] = coordinators
         if node.is_controller:
             self._controller_has(image)
         else:

@@ -90,6 +90,7 @@ class Cluster:
         self.workloads = self._new_workloads()
         self.world.on_iteration = self.invariants.check
         self.clients.on_response = self._responded
+        self.clients.knows_stale_coordinators = self.invariants.knows_stale_coordinators
         self.responses: Counter[str] = Counter()
 
     def _new_workloads(self) -> dict[str, Workload]:

@@ -46,6 +46,8 @@ ENDED = frozenset(
 )
 """Errors in a transaction that was aborted because of its timeout."""
 
+FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
+
 
 class _EndedError(Exception):
     """The coordinator has ended the transaction, or requests it."""
@@ -151,16 +153,18 @@ class Transactions(Client):
                 code = code_of(response)
                 if not code:
                     return response
-                if code in ENDED and self._may_have_expired(code):
+                if code in ENDED and self._may_have_ended(code):
                     raise _EndedError
                 self.expect_retriable(code, request)
                 self.forget_coordinator(TRANSACTION, self.name)
                 self.forget_coordinator(GROUP, self.name)
             await self.pause()
 
-    def _may_have_expired(self, code: int) -> bool:
+    def _may_have_ended(self, code: int) -> bool:
         if code == ErrorCode.TRANSACTION_ABORTABLE:
             return True  # transaction verification was not possible in time
+        if code in FENCED and self.process.knows_stale_coordinators():
+            return True
         return self.process.world.now - self._began >= TIMEOUT_MS / 1000
 
     async def _write(self, partition: int, value: bytes) -> None:
