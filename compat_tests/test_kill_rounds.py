@@ -23,6 +23,7 @@ NOWHERE = "127.0.0.1:1"
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("rounds", first_of([3, 20]))
 def test_no_acknowledged_record_is_lost_or_duplicated(request: pytest.FixtureRequest, rounds: int) -> None:
     if request.config.getoption("apache") or request.config.getoption("bootstrap_server"):

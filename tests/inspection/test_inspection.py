@@ -119,6 +119,7 @@ def test_no_change_of_any_file_is_passed_over_in_the_long_run(directory: Any) ->
 
 
 @pytest.mark.full
+@pytest.mark.timeout(1200)  # 40 s of CPU time, beside other tests
 def test_no_flipped_bit_is_passed_over(directory: Any) -> None:
     rng = random.Random(5)
     for path, before in files_of(directory).items():
