@@ -44,6 +44,7 @@ def _check_settled(broker: Any) -> None:
 
 
 def _coordinators(image: MetadataImage) -> tuple[int, ...]:
+    """The leaders of the transaction coordinator's partitions."""
     topic = image.topics_by_name.get(TRANSACTION_STATE)
     return () if topic is None else tuple(topic.partitions[index].leader for index in sorted(topic.partitions))
 
@@ -69,10 +70,8 @@ class Invariants:
         self.eligible_leaders: Counter[str] = Counter()
         """Partitions with eligible leader replicas in committed images, and elections of such a replica or of the last
         known leader."""
-        self._coordinators: dict[int, tuple[int, ...]] = {}
-        """The leaders of the transaction coordinator's partitions, in the latest image of each node."""
         self._coordinators_changed = 0.0
-        """When such an image has changed."""
+        """When a node has learned of other transaction coordinators."""
         self.images = 0
         self.compared = 0
 
@@ -98,16 +97,15 @@ class Invariants:
             _check_settled(node.server.broker)
         metadata = node.metadata
         image = None if metadata is None else metadata.image
-        if image is self._latest.get(node.node_id):
+        before = self._latest.get(node.node_id)
+        if image is before:
             return
         self._latest[node.node_id] = image
         if image is None:
             return
         self.images += 1
-        coordinators = _coordinators(image)
-        if coordinators != self._coordinators.get(node.node_id, coordinators):
+        if before is not None and _coordinators(before) != _coordinators(image):
             self._coordinators_changed = self._world.now
-        self._coordinators[node.node_id] = coordinators
         if node.is_controller:
             self._controller_has(image)
         else:

@@ -19,6 +19,7 @@ from unittest import mock
 from moldau.config.sources import BrokerConfig, load
 from moldau.log.memory_files import MemoryFileSystem
 from moldau.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
+from moldau.metadata.image import BROKER_RESOURCE
 from moldau.metadata.metadata_log import write_bootstrap_records
 from moldau.metadata.outcome import Versioned
 from moldau.metadata.quorum import bootstrap_features
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from .world import World
 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
-BROKER_RESOURCE = 4
-"""The type of the configs of brokers."""
 CONTROLLER = 100
 DATA = "/data"
 PORT = 9092

@@ -36,17 +36,10 @@ if TYPE_CHECKING:
 TIMEOUT_MS = 40_000
 """After this time the coordinator aborts a transaction."""
 
-ENDED = frozenset(
-    {
-        ErrorCode.INVALID_PRODUCER_EPOCH,
-        ErrorCode.PRODUCER_FENCED,
-        ErrorCode.INVALID_TXN_STATE,
-        ErrorCode.TRANSACTION_ABORTABLE,
-    }
-)
-"""Errors in a transaction that was aborted because of its timeout."""
-
 FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
+
+ENDED = FENCED | {ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE}
+"""Errors in a transaction that was aborted because of its timeout."""
 
 
 class _EndedError(Exception):
