@@ -22,6 +22,7 @@ from io import BytesIO
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
+from ..protocol.records import read_varint
 from .decoders import FormatError, plain
 
 HEADER_BYTES: Final = 5
@@ -241,32 +242,18 @@ class _UnreachableError(Exception):
 
 def _message_path(data: bytes) -> tuple[list[int], int]:
     """Which message of the file the value has, and where the value begins. Raises ValueError, IndexError."""
-    count, position = _varint(data, 0)
+    count, position = read_varint(data, 0)
     if count == 0:
         return [0], position
     if not 0 < count <= 100:
         raise ValueError(f"the path of the message type has {count} steps")
     path = []
     for _ in range(count):
-        index, position = _varint(data, position)
+        index, position = read_varint(data, position)
         if index < 0:
             raise ValueError(f"the path of the message type has the negative step {index}")
         path.append(index)
     return path, position
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """A zigzag varint, and the position after it."""
-    value = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), position
-        shift += 7
-        if shift > 63:
-            raise ValueError("the path of the message type is malformed")
 
 
 def _well_known(name: str) -> Any:
