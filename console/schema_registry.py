@@ -11,7 +11,6 @@ of records does not wait for an unreachable registry again and again, and a sche
 from __future__ import annotations
 
 import base64
-import importlib
 import json
 import threading
 import time
@@ -24,6 +23,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from ..protocol.records import read_varint
 from .decoders import FormatError, plain
+from .protobuf_files import linked
 
 HEADER_BYTES: Final = 5
 _TIMEOUT_S: Final = 3.0
@@ -158,30 +158,16 @@ class SchemaRegistry:
 
     def _protobuf(self, fields: Any) -> Callable[[bytes], Any]:
         from google.protobuf.descriptor_pb2 import FileDescriptorProto
-        from google.protobuf.descriptor_pool import DescriptorPool
         from google.protobuf.json_format import MessageToDict
         from google.protobuf.message_factory import GetMessageClass
 
-        files: dict[str, FileDescriptorProto] = {}
-        for name, text in (*self._references(fields, "?format=serialized"), ("moldau-schema.proto", fields["schema"])):
+        def file_of(name: str, text: str) -> FileDescriptorProto:
             file = FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
             file.name = name
-            files[name] = file
-        pool = DescriptorPool()
-        added: set[str] = set()
+            return file
 
-        def add(name: str) -> None:
-            if name in added:
-                return
-            added.add(name)
-            file = files[name] if name in files else _well_known(name)
-            for each in file.dependency:
-                add(each)
-            pool.AddSerializedFile(file.SerializeToString())
-
-        for name in files:
-            add(name)
-        descriptor = pool.FindFileByName("moldau-schema.proto")
+        imported = {name: file_of(name, text) for name, text in self._references(fields, "?format=serialized")}
+        descriptor = linked(file_of("moldau-schema.proto", fields["schema"]), imported)
 
         def read(data: bytes) -> Any:
             path, start = _message_path(data)
@@ -254,17 +240,6 @@ def _message_path(data: bytes) -> tuple[list[int], int]:
             raise ValueError(f"the path of the message type has the negative step {index}")
         path.append(index)
     return path, position
-
-
-def _well_known(name: str) -> Any:
-    """A file of Protobuf itself, such as google/protobuf/timestamp.proto."""
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto
-
-    folder, _, file = name.rpartition("/")
-    if folder != "google/protobuf" or not file.removesuffix(".proto").isidentifier():
-        raise FormatError(f"it imports {name!r}, which is not one of its references")
-    module = importlib.import_module(f"google.protobuf.{file.removesuffix('.proto')}_pb2")
-    return FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

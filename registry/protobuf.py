@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import importlib
 import re
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ..console.protobuf_files import ImportedFileError, linked, well_known
 from .parsed import Parsed, SchemaError
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 _MAIN: Final = "schema.proto"
 _TIMEOUT_S: Final = 20.0
-_WELL_KNOWN: Final = re.compile(r"google/protobuf/([a-z_]+)\.proto")
 
 # Types within a group have one encoding, so that a reader gets the value or a part of it.
 _GROUPS: Final = (
@@ -125,38 +124,18 @@ def _run_protoc(text: str, imported: tuple[bytes, ...]) -> bytes:
 
 
 def _well_known(name: str) -> FileDescriptorProto:
-    """A file of Protobuf itself, such as google/protobuf/timestamp.proto. Raises SchemaError."""
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto
-
-    match = _WELL_KNOWN.fullmatch(name)
-    if match is None:
-        raise SchemaError(f"it imports {name!r}, which is not one of its references")
+    """Raises SchemaError."""
     try:
-        module = importlib.import_module(f"google.protobuf.{match[1]}_pb2")
-    except ModuleNotFoundError:
-        raise SchemaError(f"it imports {name!r}, which does not exist") from None
-    return FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb)
+        return well_known(name)
+    except ImportedFileError as problem:
+        raise SchemaError(str(problem)) from None
 
 
 def _link(file: FileDescriptorProto, imported: Mapping[str, FileDescriptorProto]) -> None:
     """Raises SchemaError if a type is missing, or the descriptor is damaged."""
-    from google.protobuf.descriptor_pool import DescriptorPool
-
-    pool = DescriptorPool()
-    added: set[str] = set()
-
-    def add(each: FileDescriptorProto) -> None:
-        if each.name in added:
-            return
-        added.add(each.name)
-        for name in each.dependency:
-            add(imported[name] if name in imported else _well_known(name))
-        pool.AddSerializedFile(each.SerializeToString())
-
     try:
-        add(file)
-        pool.FindFileByName(file.name)
-    except (TypeError, KeyError) as problem:
+        linked(file, imported)
+    except (ImportedFileError, TypeError, KeyError) as problem:
         raise SchemaError(str(problem)) from None
 
 
