@@ -277,10 +277,8 @@ class ClientScenarios:
     invalid_topic_codes: ClassVar[tuple[str, ...]] = ("INVALID_TOPIC_EXCEPTION",)
 
     def test_invalid_topic_name(self, client: Client) -> None:
-        assert (
-            error_code(lambda: client.produce("not a topic!", numbered(1), give_up_ms=2_000))
-            in self.invalid_topic_codes
-        )
+        code = error_code(lambda: client.produce("not a topic!", numbered(1), give_up_ms=2_000))
+        assert code in self.invalid_topic_codes, code
 
     def test_offset_out_of_range(self, client: Client, make_topic: MakeTopic) -> None:
         topic = make_topic(1, client=client)
