@@ -44,7 +44,7 @@ from ..concurrency.slices import SlicedFuture
 from .conversation import STAGING_BYTES, Conversation, FrameReader, Peer, PeerError
 from .dialing import Address, Dialed, Dialer, Secure, SocketDialer, Stream
 from .link_security import HANDSHAKE_VERSION, PLAINTEXT, LinkSecurity, LoginError, SaslLogin
-from .transport import HandshakeFailed
+from .transport import HandshakeFailed, TurnFirst
 
 if TYPE_CHECKING:
     import asyncio
@@ -472,6 +472,8 @@ class Link:
             else:
                 if stream.transport.pending():  # decrypted data, which the selector does not see
                     self._links.later(lambda: self._continue_reading(stream))
+        except TurnFirst:
+            self._links.later(lambda: self._continue_reading(stream))
         except (BlockingIOError, InterruptedError):
             pass  # all that has arrived was received
         except (PeerError, KafkaError) as error:

@@ -8,6 +8,9 @@ Only listeners with TLS import this module, because `ssl` takes 4 MB of memory a
 - **Principal.** It is known when the handshake is complete, before the first request is received.
 - **Failures** are logged with the address of the peer, at a limited rate (`peer_log`). The peer receives the alert.
 - **Memory.** A peer that does not read holds at most one encrypted piece (`PIECE_BYTES`).
+- **Small records.** A call of `receive_into` decrypts at most `MAX_RECORDS` records. A stranger could otherwise send
+  records with one byte each, or with nothing but key updates, of which OpenSSL handles all in one call: 9,000 records
+  in one buffer take 0.3 s. The responses to key updates are sent before anything else is received.
 
 Session tickets of TLS 1.3 are off: a peer that disconnects without having read them resets the connection, and requests
 that it has sent (``acks=0``) would be lost. Renegotiation and compression are off.
@@ -43,11 +46,17 @@ _HANDSHAKE_RECEIVE_BYTES: Final = 32 * 1024
 _HANDSHAKE_RECORD: Final = 0x16
 _SHOWN_BYTES: Final = 8
 
+_RECORD_HEADER_BYTES: Final = 5
+MAX_RECORDS: Final = 64
+"""The maximum number of records that are decrypted per call. Records with 16 kB of data fill every buffer before. A
+record takes up to 40 us (a key update)."""
+
 _MAX_FLIGHTS: Final = 10
 """More than a handshake has."""
 
 # One buffer for the ciphertext of all connections: it is in use only within `receive_into`.
 _received = memoryview(bytearray(_RECEIVE_BYTES))
+_NOTHING: Final = memoryview(b"")
 
 # Reasons of OpenSSL that state too little about what is wrong.
 _EXPLANATIONS: Final = {
@@ -204,6 +213,35 @@ class TlsSecurity:
         return f"User:{mapped}"
 
 
+class RecordEnds:
+    """Finds the ends of records in received bytes. A record is ``type, version (2 bytes), length (2 bytes), contents``,
+    and may arrive in several parts."""
+
+    __slots__ = ("_header", "_missing")
+
+    def __init__(self) -> None:
+        self._header = b""  # the received part of a header
+        self._missing = 0  # contents of the current record that have not arrived
+
+    def find(self, data: memoryview, most: int) -> tuple[int, int]:
+        """The end of the first ``most`` records in ``data``, or of ``data``, and how many records end before it."""
+        position, size, found = 0, len(data), 0
+        while position < size and found < most:
+            if not self._missing:
+                header = self._header + bytes(data[position : position + _RECORD_HEADER_BYTES - len(self._header)])
+                position += len(header) - len(self._header)
+                if len(header) < _RECORD_HEADER_BYTES:
+                    self._header = header
+                    break
+                self._header = b""
+                self._missing = int.from_bytes(header[3:], "big")
+            step = min(self._missing, size - position)
+            position += step
+            self._missing -= step
+            found += not self._missing
+        return position, found
+
+
 class TlsTransport:
     """See the module docstring."""
 
@@ -212,8 +250,11 @@ class TlsTransport:
         "_drained",
         "_encrypted",
         "_incoming",
+        "_later",
+        "_may_decrypt",
         "_outgoing",
         "_received_any",
+        "_records",
         "_security",
         "_shaking_hands",
         "_sock",
@@ -242,6 +283,9 @@ class TlsTransport:
         self._turn = False  # a step of the handshake may run: this connection has its turn
         self._received_any = False
         self._drained = True  # the last receive has emptied the kernel's buffer
+        self._records = RecordEnds()
+        self._may_decrypt = 0  # how many records, in this call
+        self._later = _NOTHING  # received ciphertext: the records of the next calls
         self._unsent = memoryview(b"")  # encrypted
         self._encrypted = 0  # plaintext bytes in `_unsent` that are not counted as sent
         self.principal = ANONYMOUS.principal
@@ -267,8 +311,11 @@ class TlsTransport:
         return None
 
     def receive_into(self, buffer: memoryview, /) -> int:
+        self._may_decrypt = MAX_RECORDS
         if self._shaking_hands and not self._continue_handshake():
             return 0
+        if (self._outgoing.pending or self._unsent) and not self._send_encrypted(0) and self._security is not None:
+            raise SendFirst  # responses to key updates, which the peer does not read
         filled = 0
         size = len(buffer)
         read = self._tls.read
@@ -278,6 +325,10 @@ class TlsTransport:
             except ssl.SSLWantReadError:
                 if filled and self._drained:
                     break
+                if not self._may_decrypt:
+                    if filled:
+                        break
+                    raise TurnFirst from None
                 try:
                     if not self._receive(_RECEIVE_BYTES):
                         break  # if there was data before the end, the next call returns 0
@@ -312,7 +363,7 @@ class TlsTransport:
 
     def pending(self) -> int:
         flight = len(self._unsent) if self._shaking_hands else 0
-        return self._tls.pending() + self._incoming.pending + flight
+        return self._tls.pending() + self._incoming.pending + len(self._later) + flight
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -364,21 +415,32 @@ class TlsTransport:
             with contextlib.suppress(OSError):
                 self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
-    def _receive(self, size: int) -> int:
-        """Receive ciphertext. Returns 0 at the end of the peer's data."""
-        received = self._sock.recv_into(_received[:size])
-        self._drained = received < size
-        if received:
+    def _receive(self, size: int) -> bool:
+        """Receive ciphertext, and pass on the records that may be decrypted in this call. Returns False at the end of
+        the peer's data."""
+        data = self._later
+        if not data:
+            received = self._sock.recv_into(_received[:size])
+            self._drained = received < size
+            if not received:
+                return False
+            data = _received[:received]
             if not self._received_any:
                 self._received_any = True
                 if _received[0] != _HANDSHAKE_RECORD:
-                    shown = bytes(_received[: min(received, _SHOWN_BYTES)])
+                    shown = bytes(data[:_SHOWN_BYTES])
                     raise HandshakeFailed(
                         f"the peer does not speak TLS, which this listener requires; its first bytes are {shown!r}. "
                         "Set security.protocol to SSL or SASL_SSL in the client"
                     )
-            self._incoming.write(_received[:received])
-        return received
+        end, records = self._records.find(data, self._may_decrypt)
+        self._may_decrypt -= records
+        self._incoming.write(data[:end])
+        if end == len(data):
+            self._later = _NOTHING
+        else:
+            self._later = data[end:] if data is self._later else memoryview(bytes(data[end:]))
+        return True
 
     def _send_flight(self) -> None:
         if not self._send_encrypted(0):

@@ -11,7 +11,7 @@ import errno
 import ssl
 from typing import TYPE_CHECKING, Final
 
-from .tls import TlsTransport
+from .tls import MAX_RECORDS, TlsTransport
 from .transport import HandshakeFailed
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ class TlsClientTransport(TlsTransport):
                 self._complete = True
             except ssl.SSLWantReadError:
                 self._send_flight()
+                self._may_decrypt = MAX_RECORDS
                 if not self._receive(_HANDSHAKE_RECEIVE_BYTES):
                     raise HandshakeFailed(
                         "the peer has closed the connection during the TLS handshake; it may be a listener without "

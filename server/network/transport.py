@@ -12,14 +12,16 @@
   (`SSLContext.num_tickets`): a peer that disconnects without having read them resets the connection, and requests that
   it has sent (``acks=0``) are lost.
 - **Want-read** (`ssl.SSLWantReadError`) is `BlockingIOError` from `receive_into`. `send` never wants to read:
-  renegotiation is off (`OP_NO_RENEGOTIATION`), and responses to key updates are sent with the next `send`.
+  renegotiation is off (`OP_NO_RENEGOTIATION`). Responses to key updates are sent by the next `receive_into` or `send`;
+  if the kernel does not accept them, the error of `receive_into` is `SendFirst`.
 - **Want-write.** `send` encrypts one piece at a time, and encrypts the next one only when the kernel has accepted the
   last. It returns a number of plaintext bytes, which counts only bytes whose records the kernel has accepted
   completely. If a piece was sent in part, `send` remembers its length. The caller offers the same bytes again, and they
   are counted when the rest was sent. So the queue of `Sending` contains all data that the peer may still lack, and a
   transport holds at most one piece of encrypted data.
 - **Pending bytes.** One `recv` returns many records, and the selector sees none of those that stay in the BIO or in the
-  `SSLObject`. `pending` reports them. `Connection` then receives again in one of its next turns.
+  `SSLObject`. `pending` reports them. `Connection` then receives again in one of its next turns. One call decrypts a
+  limited number of records; without data in these, it is `TurnFirst`.
 - **File ranges** are read in pieces and sent (`send_by_reading`).
 - **close_notify** is sent in `close`, as far as the kernel accepts it. A peer's close_notify is the end of its data, 0.
 - `ssl.SSLError` is an `OSError`: all other errors close the connection with their text.
