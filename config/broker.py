@@ -185,6 +185,13 @@ def base_name(name: str) -> str:
     return next((setting for setting in _OF_MECHANISM if base.endswith(setting)), base)
 
 
+def listener_of(name: str) -> str | None:
+    """The listener that a setting is for, as it was written; None: the name has no prefix for a listener."""
+    if _of_listener(name) is None:
+        return None
+    return name.removeprefix(_LISTENER_PREFIX).partition(".")[0]
+
+
 def _of_listener(name: str) -> str | None:
     """The name without the prefix for a listener; None if it has none."""
     if not name.startswith(_LISTENER_PREFIX):

@@ -240,6 +240,12 @@ class BrokerConfig(TypedAccess):
         return next(iter(self.list("controller.listener.names")), "CONTROLLER").upper()
 
     @property
+    def token_secret(self) -> str | None:
+        """``delegation.token.secret.key``; None: there are no tokens. So it is with an empty one, as in Apache Kafka:
+        everyone can compute the HMACs that result from it."""
+        return self.optional_str("delegation.token.secret.key") or None
+
+    @property
     def inter_broker_listener_name(self) -> str:
         """The listener to which other brokers connect.
 
@@ -271,6 +277,8 @@ class BrokerConfig(TypedAccess):
             listener, colon, protocol = entry.rpartition(":")
             if not colon or not listener:
                 raise invalid_value(name, text, "entries are written NAME:PROTOCOL, separated by commas")
+            if listener.upper() in protocols:
+                raise invalid_value(name, text, f"{listener.upper()} has two entries")
             protocols[listener.upper()] = protocol.upper()
         if self.origin(name) == "default":
             for listener in self.controller_listener_names:

@@ -167,8 +167,9 @@ SECTIONS: Final = (
         ),
         Setting(
             "ssl.engine.factory.class", CLASS, None, None, LOW,
-            "Java class that creates TLS engines. Not loaded.",
-            update=PER_BROKER,
+            "Java class that creates TLS engines. Not loaded: with another value than the default, listeners with TLS "
+            "prevent startup.",
+            update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "ssl.principal.mapping.rules", STRING, "DEFAULT", None, LOW,
@@ -366,7 +367,9 @@ SECTIONS: Final = (
             "sasl.oauthbearer.jwt.validator.class", CLASS,
             "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
             None, MEDIUM,
-            "Java class that validates tokens. Not loaded.",
+            "Java class that validates tokens. Not loaded: with another value than the default, listeners with "
+            "OAUTHBEARER prevent startup.",
+            acted_on=True,
         ),
         Setting(
             "sasl.oauthbearer.client.credentials.client.id", STRING, None, None, MEDIUM,

@@ -63,15 +63,30 @@ def check_broker_config(config: BrokerConfig) -> None:
 
 
 def warnings(config: BrokerConfig) -> list[str]:
-    """Given settings without effect: a line for unknown names, and a line for settings that Moldau does not use yet."""
-    unknown = sorted(name for name in config.static if not broker.is_known(name))
+    """Given settings without effect: a line for unknown names, one for settings that Moldau does not use yet, and one
+    for settings of unknown listeners."""
+    of_listeners = {name: listener for name in config.static if (listener := broker.listener_of(name)) is not None}
+    existing = _listener_names(config)
+    # Not an error: the listener may be a dynamic setting, or that of another node with the same file.
+    without_listener = sorted(name for name, listener in of_listeners.items() if listener not in existing)
+    misspelled = {name for name in of_listeners if broker.setting_behind(name) is None}
+    unknown = sorted(name for name in config.static if name in misspelled or not broker.is_known(name))
     without_effect = sorted(name for name in config.static if _has_no_effect(config, name))
     lines = []
     if unknown:
         lines.append(f"unknown settings, ignored: {', '.join(unknown)}")
     if without_effect:
         lines.append(f"settings that have no effect yet: {', '.join(without_effect)}")
+    if without_listener:
+        lines.append(f"settings of listeners that do not exist, ignored: {', '.join(without_listener)}")
     return lines
+
+
+def _listener_names(config: BrokerConfig) -> set[str]:
+    """The names of all listeners that the settings have, in lower case, as settings of a listener have them."""
+    mapped = set(config.security_protocols) - set(_SECURITY_PROTOCOLS)  # by default, each one is mapped to itself
+    listening = {listener.name for listener in config.listeners}
+    return {name.lower() for name in mapped | listening | config.controller_listener_names}
 
 
 def _has_no_effect(config: BrokerConfig, name: str) -> bool:
@@ -249,6 +264,7 @@ def _security_conflicts(config: BrokerConfig, listeners: tuple[Listener, ...]) -
         if protocol not in _SECURITY_PROTOCOLS:
             rule = f"{listener.name} has {protocol}, which is not one of {', '.join(_SECURITY_PROTOCOLS)}"
             yield _invalid(config, "listener.security.protocol.map", rule)
+    yield from _override_conflicts(config)
     if config.has_peers:
         yield from _inter_broker_conflicts(config, {listener.name for listener in config.listeners})
     names = {listener.name for listener in listeners} | config.controller_listener_names
@@ -257,6 +273,17 @@ def _security_conflicts(config: BrokerConfig, listeners: tuple[Listener, ...]) -
         if name.upper() not in names:
             rule = f"{name} is neither in listeners nor in controller.listener.names"
             yield _invalid(config, "early.start.listeners", rule)
+
+
+def _override_conflicts(config: BrokerConfig) -> Iterator[ConfigError]:
+    """Settings of a listener that would have no effect, because its name is not in lower case."""
+    existing = _listener_names(config)
+    for name in config.static:
+        listener = broker.listener_of(name)
+        if listener is not None and listener not in existing and listener.lower() in existing:
+            right = name.replace(listener, listener.lower(), 1)
+            rule = f"it has no effect, because names of listeners are in lower case in settings. Write {right}"
+            yield ConfigError(f"Invalid configuration {name}: {rule}", name)
 
 
 def _inter_broker_conflicts(config: BrokerConfig, names: set[str]) -> Iterator[ConfigError]:

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from .context import ControllerContext
     from .image import MetadataImage
 
-SECRET: Final = "delegation.token.secret.key"
 REQUESTER_SINCE: Final = 3
 """Since this version, responses of CreateDelegationToken and DescribeDelegationToken have the requester."""
 _USER: Final = "User"
@@ -72,7 +71,7 @@ def create_delegation_token(
 ) -> Outcome[CreateDelegationTokenResponse]:
     """Decide on a CreateDelegationTokenRequest."""
     owner = owner_of(request, requester)
-    secret = context.config.optional_str(SECRET)
+    secret = context.config.token_secret
     error = _unavailable(image, secret)
     if not error and has_invalid_renewer(request):
         error = ErrorCode.INVALID_PRINCIPAL_TYPE
@@ -209,7 +208,7 @@ def _token_of(
     image: MetadataImage, token_hmac: bytes, context: ControllerContext
 ) -> Steps[tuple[DelegationTokenRecord | None, ErrorCode]]:
     """The token with this HMAC, otherwise the error."""
-    secret = context.config.optional_str(SECRET)
+    secret = context.config.token_secret
     error = _unavailable(image, secret)
     if error or secret is None:
         return None, error

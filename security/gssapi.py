@@ -15,7 +15,6 @@ job.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, Protocol
 
 from .kerberos_names import KerberosNames, NoNameError
@@ -55,11 +54,9 @@ class SecurityContext(Protocol):
 class GssapiExchange:
     """See the module docstring."""
 
-    def __init__(self, context: SecurityContext, names: KerberosNames, log: Callable[[str], None]) -> None:
-        """``log`` receives the reason of a failure."""
+    def __init__(self, context: SecurityContext, names: KerberosNames) -> None:
         self._context = context
         self._names = names
-        self._log = log
         self._offered = False
         self.identity: Identity | None = None
 
@@ -77,8 +74,7 @@ class GssapiExchange:
             # Without a token of its own, the server sends the next message immediately.
             return self._offer(b"") if self._context.established and not answer else answer
         except (SecurityContextError, NoNameError) as error:
-            self._log(str(error))
-            raise SaslFailure(_FAILURE) from None
+            raise SaslFailure(_FAILURE, f"GSSAPI: {error}") from None
 
     def _offer(self, token: bytes) -> bytes:
         if token:

@@ -15,6 +15,14 @@ PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 OAUTHBEARER_MODULE: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 KERBEROS_MODULE: Final = "com.sun.security.auth.module.Krb5LoginModule"
 SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
+MODULES: Final[Mapping[str, str]] = {
+    "PLAIN": PLAIN_MODULE,
+    "SCRAM-SHA-256": SCRAM_MODULE,
+    "SCRAM-SHA-512": SCRAM_MODULE,
+    "OAUTHBEARER": OAUTHBEARER_MODULE,
+    "GSSAPI": KERBEROS_MODULE,
+}
+"""The login modules by mechanism."""
 
 _FLAGS: Final = frozenset({"required", "requisite", "sufficient", "optional"})
 _TOKEN: Final = re.compile(
@@ -27,7 +35,7 @@ _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 
 class JaasError(ValueError):
-    """The text is not a JAAS configuration with one entry; the message has no secrets."""
+    """The text is not a JAAS configuration with the entry of a mechanism; the message has no secrets."""
 
 
 class JaasEntry(NamedTuple):
@@ -40,12 +48,17 @@ class JaasEntry(NamedTuple):
         return f"JaasEntry({self.module}, [hidden])"
 
 
-def only_entry(text: str) -> JaasEntry:
-    """The entry of a configuration, which must have exactly one. Raises `JaasError`."""
+def entry_of(mechanism: str, text: str) -> JaasEntry:
+    """The entry of a configuration, which must be the only one and have the login module of a mechanism, one of
+    `MODULES`. Raises `JaasError`."""
     entries = list(_entries(text))
     if len(entries) != 1:
         raise JaasError(f"it must have one login module, but has {len(entries)}")
-    return entries[0]
+    (entry,) = entries
+    module = MODULES[mechanism]
+    if entry.module != module:
+        raise JaasError(f"the login module of {mechanism} must be {module}, but is {entry.module}")
+    return entry
 
 
 def _entries(text: str) -> Iterator[JaasEntry]:
@@ -55,7 +68,8 @@ def _entries(text: str) -> Iterator[JaasEntry]:
     def take(kind: str, what: str) -> str:
         nonlocal position
         if position >= len(tokens) or tokens[position][0] != kind:
-            raise JaasError(f"{what} is missing after token {position}")
+            rule = "values with spaces or one of =;'\" are written in quotation marks"
+            raise JaasError(f"{what} is missing after token {position}; {rule}")
         position += 1
         return tokens[position - 1][1]
 
@@ -66,8 +80,9 @@ def _entries(text: str) -> Iterator[JaasEntry]:
         options: dict[str, str] = {}
         while position < len(tokens) and tokens[position][0] == "text":
             key = take("text", "an option")
-            take("=", f"the value of the option {key}")
-            options[key] = take("text", f"the value of the option {key}")
+            # Errors do not name the option: it may be the rest of a password with a space, without quotation marks.
+            take("=", "the value of an option")
+            options[key] = take("text", "the value of an option")
         take(";", "the semicolon at the end")
         yield JaasEntry(module, options)
 

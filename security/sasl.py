@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
+MAX_REASON: Final = 300
+"""The client determines parts of the reason, and its token may have 64 kB."""
+
 
 class SaslFailure(Exception):  # noqa: N818 - an outcome of an exchange
     """The client is not authenticated. The message is for the client."""
+
+    def __init__(self, message: str, reason: str | None = None) -> None:
+        """``reason``: for the log, if it is not for the client."""
+        super().__init__(message)
+        self.reason = _bounded(message if reason is None else reason)
 
 
 class SaslInterruption(Exception):  # noqa: N818 - an outcome of an exchange
@@ -30,9 +38,6 @@ class Identity(NamedTuple):
     """It has authenticated with a delegation token."""
 
 
-MAX_REASON: Final = 300
-"""The client determines parts of the reason, and its token may have 64 kB."""
-
 Job = Callable[[], bytes]
 """Computes the response to a token. It takes milliseconds, so it runs in a thread. Raises `SaslFailure` or
 `SaslInterruption`."""
@@ -46,7 +51,7 @@ class Rejection(bytes):
 
     def __new__(cls, response: bytes, reason: str) -> Rejection:
         made = super().__new__(cls, response)
-        made.reason = reason if len(reason) <= MAX_REASON else f"{reason[:MAX_REASON]}..."
+        made.reason = _bounded(reason)
         return made
 
 
@@ -61,3 +66,7 @@ class SaslExchange(Protocol):
 
         Raises `SaslFailure`.
         """
+
+
+def _bounded(reason: str) -> str:
+    return reason if len(reason) <= MAX_REASON else f"{reason[:MAX_REASON]}..."

@@ -9,7 +9,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Protocol
 
-from .jaas import PLAIN_MODULE, SCRAM_MODULE, JaasError, only_entry
+from .jaas import JaasError, entry_of
 from .scram import MECHANISMS as SCRAM_MECHANISMS
 from .scram import MIN_ITERATIONS, ScramMechanism, salted_password
 
@@ -55,12 +55,9 @@ def credentials_of(mechanism: str, jaas: str) -> Credentials:
     if mechanism not in MECHANISMS:
         raise SaslClientError(f"sasl.mechanism {mechanism} is not supported, only {', '.join(MECHANISMS)}")
     try:
-        entry = only_entry(jaas)
+        entry = entry_of(mechanism, jaas)
     except JaasError as error:
         raise SaslClientError(f"sasl.jaas.config: {error}") from None
-    module = PLAIN_MODULE if mechanism == PLAIN else SCRAM_MODULE
-    if entry.module != module:
-        raise SaslClientError(f"sasl.jaas.config: the login module of {mechanism} must be {module}")
     missing = [name for name in ("username", "password") if not entry.options.get(name)]
     if missing:
         raise SaslClientError(f"sasl.jaas.config: the option {missing[0]} is missing")

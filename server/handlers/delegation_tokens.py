@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...metadata.delegation_tokens import SECRET, created, describe_delegation_tokens, has_invalid_renewer, owner_of
+from ...metadata.delegation_tokens import created, describe_delegation_tokens, has_invalid_renewer, owner_of
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
 from ...protocol.messages.describe_delegation_token import (
@@ -97,9 +97,7 @@ def handle_describe_delegation_token(
     """The tokens of the requested owners, with their HMACs."""
     if not context.may_manage_tokens:
         return failed_describe_delegation_token(request, _NOT_ALLOWED)
-    return describe_delegation_tokens(
-        broker.metadata.image, request, context.api_version, broker.config.optional_str(SECRET)
-    )
+    return describe_delegation_tokens(broker.metadata.image, request, context.api_version, broker.config.token_secret)
 
 
 def failed_describe_delegation_token(

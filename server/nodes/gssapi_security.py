@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from ...config.definition import ConfigError
@@ -44,8 +43,7 @@ def exchanges_of(settings: ListenerConfig, entry: JaasEntry) -> Callable[[], Gss
         names = KerberosNames(settings.list(_RULES), default_realm())
     except RuleError as error:
         _fail(settings, _RULES, str(error))
-    log = partial(logger.info, "A client of the listener %s did not authenticate with Kerberos: %s")
-    return lambda: GssapiExchange(key.new_context(), names, partial(log, settings.listener_name))
+    return lambda: GssapiExchange(key.new_context(), names)
 
 
 def _check_service_name(settings: ListenerConfig, entry: JaasEntry) -> None:

@@ -14,15 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 from ...config.definition import ConfigError
 from ...security.cipher_suites import is_of_tls_1_3, openssl_name
 from ...security.gssapi import MECHANISM as GSSAPI
-from ...security.jaas import (
-    KERBEROS_MODULE,
-    OAUTHBEARER_MODULE,
-    PLAIN_MODULE,
-    SCRAM_MODULE,
-    JaasEntry,
-    JaasError,
-    only_entry,
-)
+from ...security.jaas import MODULES, JaasEntry, JaasError, entry_of
 from ...security.key_stores import (
     KeyStore,
     KeyStoreError,
@@ -56,15 +48,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_MODULES: Final = {
-    PLAIN: PLAIN_MODULE,
-    **dict.fromkeys(MECHANISMS, SCRAM_MODULE),
-    OAUTHBEARER: OAUTHBEARER_MODULE,
-    GSSAPI: KERBEROS_MODULE,
-}
-"""The login modules by mechanism."""
 _ENABLED: Final = "sasl.enabled.mechanisms"
 _PRINCIPAL_BUILDER: Final = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+_ENGINE_FACTORY: Final = "ssl.engine.factory.class"
+_DEFAULT_ENGINE_FACTORY: Final = "org.apache.kafka.common.security.ssl.DefaultSslEngineFactory"
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 _NONCE_BYTES: Final = 24
 _VERIFICATIONS: Final = 4
@@ -116,7 +103,7 @@ class Users:
         self._random_bytes = random_bytes
         self._secret = random_bytes(32)
         self.image: Callable[[], MetadataImage] | None = None
-        token_secret = config.optional_str("delegation.token.secret.key")
+        token_secret = config.token_secret
         self._tokens: TokenCredentials | None = None
         if token_secret is not None:
             from ...security.delegation_tokens import TokenCredentials  # few servers have tokens
@@ -214,9 +201,9 @@ def mechanism_names(settings: ListenerConfig) -> tuple[str, ...]:
     """The enabled mechanisms of a listener. Raises ConfigError."""
     setting = _ENABLED
     names = settings.list(setting)
-    unsupported = [name for name in names if name not in _MODULES]
+    unsupported = [name for name in names if name not in MODULES]
     if unsupported or not names:
-        problem = f"{unsupported[0]} is not supported, only {', '.join(_MODULES)}" if unsupported else "it is empty"
+        problem = f"{unsupported[0]} is not supported, only {', '.join(MODULES)}" if unsupported else "it is empty"
         _fail(settings, setting, problem)
     return names
 
@@ -224,17 +211,13 @@ def mechanism_names(settings: ListenerConfig) -> tuple[str, ...]:
 def _jaas(settings: ListenerConfig, mechanism: str) -> JaasEntry:
     name = settings.own_name(f"{mechanism.lower()}.sasl.jaas.config")
     text = settings.text(name)
-    module = _MODULES[mechanism]
     where = f"The listener {settings.listener_name} cannot use {name}"
     if text is None:
-        raise ConfigError(f"{where}: it is missing. Set it, for example to '{module} required;'", name)
+        raise ConfigError(f"{where}: it is missing. Set it, for example to '{MODULES[mechanism]} required;'", name)
     try:
-        entry = only_entry(text)
+        return entry_of(mechanism, text)
     except JaasError as error:
         raise ConfigError(f"{where}: {error}", name) from None
-    if entry.module != module:
-        raise ConfigError(f"{where}: the login module of {mechanism} must be {module}, but is {entry.module}", name)
-    return entry
 
 
 def _check_handler(settings: ListenerConfig, mechanism: str) -> None:
@@ -314,6 +297,8 @@ def versions_and_ciphers(settings: ListenerConfig) -> tuple[tuple[str, ...], str
     ConfigError."""
     from ..network.tls import VERSIONS
 
+    if settings.optional_str(_ENGINE_FACTORY) not in (None, _DEFAULT_ENGINE_FACTORY):
+        _fail(settings, _ENGINE_FACTORY, "Java classes are not loaded, so other rules for certificates would apply")
     versions = settings.list("ssl.enabled.protocols")
     unsupported = [version for version in versions if version not in VERSIONS]
     if unsupported or not versions:

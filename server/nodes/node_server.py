@@ -177,7 +177,7 @@ class NodeServer:
         """Remove expired delegation tokens at intervals, if there may be any and this node is their controller."""
         from ..controller_client import LocalController
 
-        if self.config.get("delegation.token.secret.key") is None or not isinstance(controller, LocalController):
+        if self.config.token_secret is None or not isinstance(controller, LocalController):
             return
         from ..upkeep.token_expiry import TokenExpiry  # few servers have tokens
 

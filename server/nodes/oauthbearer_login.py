@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote_plus, unquote, urlencode, urlsplit
 
 from ...config.definition import ConfigError
-from ...security.jaas import OAUTHBEARER_MODULE, JaasEntry, JaasError, only_entry
+from ...security.jaas import JaasEntry, JaasError, entry_of
 from ...security.jwt_claims import claims_of
 from ...security.oauthbearer import MECHANISM, InvalidTokenError
 from ...security.sasl_client import Credentials, SaslClientError
@@ -48,11 +48,9 @@ def token_credentials(settings: ListenerConfig, jaas: str, name: str, now_ms: Ca
     """What a node authenticates with. ``name``: of the setting with the JAAS configuration. Raises ConfigError."""
     where = f"This node cannot connect to the listener {settings.listener_name} of other nodes"
     try:
-        entry = only_entry(jaas)
+        entry = entry_of(MECHANISM, jaas)
     except JaasError as error:
         raise ConfigError(f"{where}: {name}: {error}", name) from None
-    if entry.module != OAUTHBEARER_MODULE:
-        raise ConfigError(f"{where}: {name}: the login module of {MECHANISM} must be {OAUTHBEARER_MODULE}", name)
     handler_name, handler = settings.of_mechanism(MECHANISM, _HANDLER)
     if handler not in _HANDLERS:
         problem = f"{handler_name} is {handler or 'missing'}, but must be {min(_HANDLERS)}: tokens must be signed"

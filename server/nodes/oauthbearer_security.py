@@ -36,6 +36,9 @@ _SIGNED: Final = frozenset(
     }
 )
 _UNSIGNED: Final = f"{_PACKAGE}.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
+_VALIDATOR: Final = "sasl.oauthbearer.jwt.validator.class"
+_VALIDATORS: Final = (None, f"{_PACKAGE}.DefaultJwtValidator", f"{_PACKAGE}.BrokerJwtValidator")
+"""For a server, both are the same."""
 _ALLOW_UNSIGNED: Final = "moldau.allow.unsecured.tokens"
 ALLOWED_URLS: Final = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 ALLOWED_FILES: Final = "org.apache.kafka.sasl.oauthbearer.allowed.files"
@@ -88,6 +91,9 @@ def _signed(settings: ListenerConfig, entry: JaasEntry, now_ms: Clock, monotonic
     except ImportError:
         problem = 'it requires the packages PyJWT and cryptography: pip install "moldau[oauth]"'
         _fail(settings, HANDLER, problem)
+    name, validator = _value(settings, _VALIDATOR)
+    if validator not in _VALIDATORS:
+        _fail(settings, name, "Java classes are not loaded, so other rules for tokens would apply. Remove it")
     audiences = _value(settings, "sasl.oauthbearer.expected.audience")[1]
     skew_s = _value(settings, "sasl.oauthbearer.clock.skew.seconds")[1]
     assert isinstance(audiences, tuple)

@@ -236,7 +236,7 @@ class SaslAuthentication:
                 self._evaluated(connection, answer)
                 return respond(answer)
         except SaslFailure as failure:
-            return self._fail(connection, respond(failure), str(failure))
+            return self._fail(connection, respond(failure), failure.reason)
         assert self._mechanism is not None
         pending = _Pending(connection)
         connection.begin_work()
@@ -254,7 +254,7 @@ class SaslAuthentication:
             self._evaluated(connection, answer)
             pending.respond(respond(answer))
         except SaslFailure as failure:
-            self._fail(connection, respond(failure), str(failure), pending)
+            self._fail(connection, respond(failure), failure.reason, pending)
         except SaslInterruption as interruption:
             connection.close(f"it did not authenticate: {interruption}", level=logging.WARNING)
         except Exception:

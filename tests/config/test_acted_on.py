@@ -18,6 +18,7 @@ READ_IN_CONFIG = {
     "config.providers",
     "controller.listener.names",
     "controller.quorum.voters",
+    "delegation.token.secret.key",
     "early.start.listeners",
     "listener.security.protocol.map",
     "listeners",

@@ -28,6 +28,24 @@ def test_defaults_are_valid_and_cause_no_warnings() -> None:
     assert warnings(BrokerConfig()) == []
 
 
+def test_settings_of_unknown_listeners_and_misspelled_ones_of_listeners_cause_warnings() -> None:
+    config = config_of(
+        listeners="PUBLIC://127.0.0.1:9092",
+        listener_security_protocol_map="PUBLIC:SSL,PARTNERS:SSL",
+        listener_name_public_ssl_client_auth="required",
+        listener_name_partners_ssl_client_auth="required",
+        listener_name_controller_ssl_client_auth="required",
+        listener_name_pubic_ssl_client_auth="required",
+        listener_name_public_ssl_client_aut="required",
+        controller_listener_names="CONTROLLER",
+    )
+    check_broker_config(config)
+    assert warnings(config) == [
+        "unknown settings, ignored: listener.name.public.ssl.client.aut",
+        "settings of listeners that do not exist, ignored: listener.name.pubic.ssl.client.auth",
+    ]
+
+
 def test_value_has_the_type_of_its_setting() -> None:
     config = config_of(num_partitions="3", log_cleaner_min_cleanable_ratio="0.25", broker_rack="r")
     assert config.int("num.partitions") == 3
@@ -179,6 +197,14 @@ def test_default_listener_is_on_the_local_machine() -> None:
             "there must be a listener for clients",
         ),
         ({"listener_security_protocol_map": "PLAINTEXT"}, "entries are written NAME:PROTOCOL"),
+        (
+            {"listeners": "A://a:1", "listener_security_protocol_map": "A:SSL,a:PLAINTEXT"},
+            "A has two entries",
+        ),
+        (
+            {"listeners": "SSL://a:1", "listener_name_SSL_ssl_client_auth": "required"},
+            "names of listeners are in lower case in settings. Write listener.name.ssl.ssl.client.auth",
+        ),
         ({"advertised_listeners": "PLAINTEXT://0.0.0.0:1"}, "clients cannot connect to PLAINTEXT://0.0.0.0:1"),
         ({"advertised_listeners": "SSL://a:1"}, "there is no listener SSL"),
     ],
@@ -282,7 +308,7 @@ def test_request_bytes_may_be_unlimited() -> None:
 
 
 def test_unknown_settings_are_listed_in_one_line() -> None:
-    config = config_of(zookeeper_connect="h", my_plugin="1", listener_name_x_ssl_keystore_type="PEM")
+    config = config_of(zookeeper_connect="h", my_plugin="1", listener_name_plaintext_ssl_keystore_type="PEM")
     check_broker_config(config)
     assert warnings(config) == ["unknown settings, ignored: my.plugin, zookeeper.connect"]
 

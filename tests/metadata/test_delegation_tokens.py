@@ -140,8 +140,9 @@ def test_renewers_are_users(tokens: Tokens) -> None:
     )  # fmt: skip
 
 
-def test_without_a_secret_there_are_no_tokens() -> None:
-    tokens = Tokens(secret=None)
+@pytest.mark.parametrize("secret", [None, "", " "])
+def test_without_a_secret_there_are_no_tokens(secret: str | None) -> None:
+    tokens = Tokens(secret=secret)
     disabled = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
     assert tokens.create().error_code == disabled
     assert tokens.renew(b"x") == tokens.expire(b"x") == (disabled, 0)

@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.security.jaas import PLAIN_MODULE, JaasError, only_entry
+from moldau.security.jaas import PLAIN_MODULE, SCRAM_MODULE, JaasEntry, JaasError, entry_of
+
+
+def only_entry(text: str) -> JaasEntry:
+    """The entry of PLAIN in a text with ``x.Y`` as its login module."""
+    return entry_of("PLAIN", text.replace("x.Y", PLAIN_MODULE))
 
 
 def test_an_entry_with_options() -> None:
@@ -42,14 +47,22 @@ def test_flags_in_any_case(flag: str) -> None:
         "x.Y required a=b",
         'x.Y required a="SECRET;',
         "x.Y required /* SECRET ;",
-        "x.Y required; x.Z required;",
+        "x.Y required; x.Y required;",
         "= required;",
+        "x.Y required user_alice=my SECRET;",
+        "x.Y required user_alice=my=SECRET;",
+        "x.Y required user_alice=SECRET's;",
     ],
 )
 def test_invalid_texts_are_refused_without_showing_them(text: str) -> None:
     with pytest.raises(JaasError) as raised:
         only_entry(text)
     assert "SECRET" not in str(raised.value)
+
+
+def test_the_login_module_must_be_that_of_the_mechanism() -> None:
+    with pytest.raises(JaasError, match=f"the login module of PLAIN must be {PLAIN_MODULE}, but is {SCRAM_MODULE}"):
+        entry_of("PLAIN", f"{SCRAM_MODULE} required;")
 
 
 @given(st.dictionaries(st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_]{0,8}", fullmatch=True), st.text(max_size=10)))

@@ -400,6 +400,10 @@ def serve_without_key(serve: Any, files: dict[str, str], config: dict[str, str])
         ({"ssl.keystore.location": "{pem}", "ssl.cipher.suites": "X"}, "X is not IANA's name"),
         ({"ssl.keystore.location": "{pem}", "ssl.principal.mapping.rules": "RULE:a"}, "is neither DEFAULT nor RULE"),
         (
+            {"ssl.keystore.location": "{pem}", "listener.name.ssl.ssl.engine.factory.class": "a.B"},
+            "listener.name.ssl.ssl.engine.factory.class: Java classes are not loaded",
+        ),
+        (
             {"listener.name.ssl.ssl.keystore.location": "/nowhere"},
             "listener.name.ssl.ssl.keystore.location: /nowhere cannot be read",
         ),
