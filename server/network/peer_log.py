@@ -157,7 +157,7 @@ class PeerLog:
                     kind.forget_suppressed()
 
     def _log(self, level: int, host: str, message: str) -> None:
-        self._logger.log(level, "%s", message)
+        self._logger.log(level, "%s", _in_one_line(message))
         self._pace.logged(host)
 
     def _log_held(self, host: str) -> None:
@@ -212,7 +212,7 @@ class PeerLog:
         by_count = sorted(suppressed.items(), key=lambda item: -item[1].suppressed)
         count = sum(kind.suppressed for _, kind in by_count)
         level = max(kind.level for _, kind in by_count)
-        example = next(kind.last for _, kind in by_count if kind.level == level)
+        example = _in_one_line(next(kind.last for _, kind in by_count if kind.level == level))
         if len(by_count) == 1:
             self._logger.log(level, "%s (the last of %d similar lines about %s within a minute)", example, count, host)
         else:
@@ -221,6 +221,14 @@ class PeerLog:
                 "%d lines about %s were suppressed within a minute: %s. Example: %s",
                 count, host, ", ".join(f"{kind.suppressed} x {name}" for name, kind in by_count), example,
             )  # fmt: skip
+
+
+def _in_one_line(message: str) -> str:
+    """Peers determine parts of the messages, for example with the name in a certificate, and must not add lines to the
+    log, or control a terminal."""
+    if message.isprintable():
+        return message
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in message)
 
 
 def _is_over(kind: _Kind, now_ms: float) -> bool:

@@ -39,6 +39,7 @@ class FileKeys:
         self._lock = threading.Lock()
         self._keys: list[ProviderKey] = []
         self._version: tuple[int, int, int] | None = None
+        self._problem = ""  # of the last reading
         self._read()
 
     def find(self, key_id: str | None) -> Sequence[ProviderKey]:
@@ -46,8 +47,13 @@ class FileKeys:
         with self._lock:
             try:
                 self._read()
+                self._problem = ""
             except JwksError as error:
-                logger.warning("The keys of the OAuth provider cannot be read again; the previous ones stay: %s", error)
+                if str(error) != self._problem:  # strangers decide how often the file is read
+                    self._problem = str(error)
+                    logger.warning(
+                        "The keys of the OAuth provider cannot be read again; the previous ones stay: %s", error
+                    )
             return _with_id(self._keys, key_id)
 
     def _read(self) -> None:

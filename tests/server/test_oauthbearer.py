@@ -252,6 +252,21 @@ def test_a_file_without_keys(tmp_path: Path, data: bytes) -> None:
         FileKeys(str(path))
 
 
+def test_a_file_that_cannot_be_read_again_is_one_line_for_all_tokens(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "jwks.json"
+    path.write_bytes(document("first"))
+    keys = FileKeys(str(path))
+    for _ in range(2):
+        path.unlink()
+        for _ in range(3):
+            assert keys.find("first")
+        path.write_bytes(document("first"))
+        assert keys.find("first")
+    assert [record.getMessage().rpartition(": ")[2] for record in caplog.records] == ["No such file or directory"] * 2
+
+
 URL = "sasl.oauthbearer.jwks.endpoint.url"
 
 

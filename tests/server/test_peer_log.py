@@ -91,6 +91,19 @@ def test_the_state_of_a_peer_is_removed_after_a_minute_without_lines(timers: Any
     assert lines() == ["first", "second"]
 
 
+def test_text_of_a_peer_adds_no_lines_and_does_not_control_a_terminal(timers: Any, lines: Any) -> None:
+    log = PeerLog(logger, timers, timers.clock)
+    for name in ("CN=a\nINFO forged\x1b[2J", "CN=\u010capek\r\u2028"):
+        log.log(logging.WARNING, "10.0.0.1", "x", f"no rule for {name}")
+    timers.advance(INTERVAL_MS)
+    assert lines() == [
+        r"no rule for CN=a\nINFO forged\x1b[2J",
+        r"no rule for CN=\u010capek\r\u2028 (the last of 1 similar lines about 10.0.0.1 within a minute)".replace(
+            r"\u010c", "\u010c"
+        ),
+    ]
+
+
 def test_each_peer_and_each_kind_has_separate_lines(timers: Any, lines: Any) -> None:
     log = PeerLog(logger, timers, timers.clock)
     log.log(logging.WARNING, "10.0.0.1", "FETCH v12 cannot be read: at 7", "one")
