@@ -72,8 +72,12 @@ _RESOURCE_TYPES = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, GROU
 def handle_describe_configs(
     broker: Broker, context: RequestContext, request: DescribeConfigsRequest
 ) -> Sliced[DescribeConfigsResponse]:
-    """Describe every named resource."""
+    """Describe every named resource. Raises INVALID_REQUEST if the type of one is unknown, as in Apache Kafka."""
     results = []
+    for resource in request.resources:
+        yield 0
+        if resource.resource_type not in _RESOURCE_TYPES:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
     for resource in (yield from _each_resource_once(request.resources)):
         result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
         try:

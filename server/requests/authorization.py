@@ -81,7 +81,11 @@ class Checked:
 
     def failed(self, kind: On, request: Any = None) -> Sliced[Response]:
         """The API's response for a refused request, or for a request with only the refused elements."""
-        answer = self.route.failed(self.request if request is None else request, KafkaError(_ERRORS[kind]))
+        return (yield from self.failed_with(KafkaError(_ERRORS[kind]), self.request if request is None else request))
+
+    def failed_with(self, error: KafkaError, request: Any) -> Sliced[Response]:
+        """The API's response with an error."""
+        answer = self.route.failed(request, error)
         return (yield from answer) if isinstance(answer, Generator) else answer
 
     def topic_name(self, topic: Any) -> str | None:
@@ -761,11 +765,11 @@ def _configs(operation: Can, response_attribute: str, *, in_order: bool = False)
 
     def check(checked: Checked) -> Sliced[Response | None]:
         request = checked.request
-        if any(each.resource_type not in _CONFIG_RESOURCES for each in request.resources):
-            return None  # the handler rejects the unknown types
 
         def may(resource: Any) -> bool:
-            kind = _CONFIG_RESOURCES[resource.resource_type]
+            kind = _CONFIG_RESOURCES.get(resource.resource_type)
+            if kind is None:
+                return True  # the handler rejects unknown types, but it may serve the other resources
             return checked.allows(operation, kind, "kafka-cluster" if kind is On.CLUSTER else resource.resource_name)
 
         allowed, denied, are_refused = yield from _split(request.resources, may)
@@ -781,6 +785,17 @@ def _configs(operation: Can, response_attribute: str, *, in_order: bool = False)
         return None
 
     return check
+
+
+def _types_of_configs(checked: Checked) -> Sliced[Response | None]:
+    """DescribeConfigs with an unknown type is refused as a whole, before its other resources are looked at."""
+    yield from ()
+    request = checked.request
+    unknown = [each.resource_type for each in request.resources if each.resource_type not in _CONFIG_RESOURCES]
+    if not unknown:
+        return None
+    error = KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {unknown[0]}")
+    return (yield from checked.failed_with(error, request))
 
 
 def _describe_cluster(checked: Checked) -> Sliced[None]:
@@ -825,7 +840,7 @@ CHECKS: Final[dict[ApiKey, Check]] = {
     ApiKey.DESCRIBE_ACLS: _DESCRIBE_CLUSTER,
     ApiKey.CREATE_ACLS: _ALTER_CLUSTER,
     ApiKey.DELETE_ACLS: _ALTER_CLUSTER,
-    ApiKey.DESCRIBE_CONFIGS: _configs(Can.DESCRIBE_CONFIGS, "results"),
+    ApiKey.DESCRIBE_CONFIGS: _all(_types_of_configs, _configs(Can.DESCRIBE_CONFIGS, "results")),
     ApiKey.ALTER_CONFIGS: _configs(Can.ALTER_CONFIGS, "responses", in_order=True),
     ApiKey.ALTER_REPLICA_LOG_DIRS: _ALTER_CLUSTER,
     ApiKey.DESCRIBE_LOG_DIRS: _DESCRIBE_CLUSTER,

@@ -497,6 +497,39 @@ def test_the_cases_are_complete() -> None:
     assert tested | without_errors == {key.name for key in CHECKS}
 
 
+@pytest.mark.parametrize("unknown", [0, 99])
+def test_a_resource_of_an_unknown_type_does_not_permit_the_others(secured: Secured, unknown: int) -> None:
+    of_unknown: dict[str, Any] = {"resource_type": unknown, "resource_name": ""}
+    retention: dict[str, Any] = {"name": "retention.ms", "value": "1234567"}
+    changed = [incremental_alter_configs.AlterableConfig(**retention)]
+    replaced = [alter_configs.AlterableConfig(**retention)]
+    described = [
+        describe_configs.DescribeConfigsResource(**fields, configuration_keys=None)
+        for fields in (CONFIG_OF_TOPIC, of_unknown, CONFIG_OF_BROKER)
+    ]
+    incremental, legacy = incremental_alter_configs.AlterConfigsResource, alter_configs.AlterConfigsResource
+    with secured.login() as wire:
+        for request, version in (
+            (
+                incremental_alter_configs.IncrementalAlterConfigsRequest(
+                    resources=[incremental(**CONFIG_OF_TOPIC, configs=changed), incremental(**of_unknown)]
+                ),
+                1,
+            ),
+            (
+                alter_configs.AlterConfigsRequest(
+                    resources=[legacy(**CONFIG_OF_TOPIC, configs=replaced), legacy(**of_unknown)]
+                ),
+                2,
+            ),
+        ):
+            errors = [each.error_code for each in wire.call(request, version).responses]
+            assert errors == [TOPIC_AUTH, ErrorCode.INVALID_REQUEST]
+        results = wire.call(describe_configs.DescribeConfigsRequest(resources=described), 4).results
+        assert [(each.error_code, each.configs) for each in results] == [(ErrorCode.INVALID_REQUEST, [])] * 3
+    assert not [each for each in secured.running.broker.metadata.image.configs if each.name == "t"]
+
+
 def test_some_topics_of_a_request_are_refused(secured: Secured) -> None:
     secured.acl(Can.ALL, On.TOPIC, "u")
     with secured.login() as wire:
