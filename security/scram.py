@@ -25,6 +25,8 @@ from typing import Final, NamedTuple
 
 from .sasl import Identity, Job, SaslFailure, without_escapes
 
+MAX_FIRST_BYTES: Final = 8192
+"""The first message is kept until the second one arrives, and strangers decide how long that takes."""
 MIN_ITERATIONS: Final = 4096
 MAX_ITERATIONS: Final = 16_384
 """The number of iterations that a new credential may have."""
@@ -120,6 +122,8 @@ class ScramExchange:
     def evaluate(self, token: bytes) -> bytes | Job:
         """See `sasl.SaslExchange`."""
         self._steps += 1
+        if self._steps == 1 and len(token) > MAX_FIRST_BYTES:
+            raise self._failure()
         try:
             message = token.decode()
         except UnicodeDecodeError:

@@ -339,6 +339,8 @@ class Connection:
             return
         if position < end:
             self._keep(view[position:end])
+            if self.closed:
+                return
         if self._waits_for:
             self._pause()
         if self._kept or not self._reading:
@@ -376,13 +378,13 @@ class Connection:
     def _start_large(self, size: int, arrived: memoryview) -> None:
         frame = self._host.spare_frames.take(size)
         capacity = size if frame is not None else min(size, max(LARGE_FRAME_BYTES, 4 * len(arrived)))
-        if not self._host.budget.grow(self, capacity, size):
+        if not self._reserve(capacity, size):
             if frame is not None:
                 self._host.spare_frames.keep(frame)
-            # The beginning stays in _rest. _read_on() gets here again through _consume().
-            self._rest += _FRAME_LENGTH.pack(size)
-            self._rest += arrived
-            self._wait_for(MEMORY)
+            if not self.closed:
+                # The beginning stays in _rest. _read_on() gets here again through _consume().
+                self._rest += _FRAME_LENGTH.pack(size)
+                self._rest += arrived
             return
         if frame is None:
             frame = bytearray(capacity)
@@ -391,6 +393,21 @@ class Connection:
         self._frame_size = size
         self._frame_capacity = capacity
         self._frame_filled = len(arrived)
+
+    def _reserve(self, more: int, frame_size: int) -> bool:
+        """Reserve memory for a large frame. If there is none, the connection waits, or it is closed."""
+        budget = self._host.budget
+        if not self.authentication.pending_authentication:
+            if budget.grow(self, more, frame_size):
+                return True
+            self._wait_for(MEMORY)
+        elif budget.grow_unauthenticated(self, more):
+            return True
+        else:
+            self.close(
+                "large requests of peers that are not authenticated take too much memory, so this one is refused"
+            )
+        return False
 
     def _receive_large(self) -> None:
         assert self._frame is not None
@@ -431,8 +448,7 @@ class Connection:
 
     def _grow_large(self, frame: bytearray | mmap) -> bool:
         more = min(self._frame_size - self._frame_capacity, self._frame_capacity, HUGE_FRAME_GROWTH_BYTES)
-        if not self._host.budget.grow(self, more, self._frame_size):
-            self._wait_for(MEMORY)
+        if not self._reserve(more, self._frame_size):
             return False
         self._frame_capacity += more
         if not isinstance(frame, mmap):

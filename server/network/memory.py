@@ -16,6 +16,10 @@ slow peer may take any time.
 
 A part of the limit is reserved for frames of up to `SMALL_FRAME_BYTES`, the usual size of produce requests. A few peers
 that declare huge frames and stop half way can block each other, but not small frames.
+
+Peers that are not authenticated could otherwise hold all of it with tokens that they do not complete. They have a part
+of their own, for which they do not wait: a connection that would exceed it is closed. Tokens need it rarely, because
+only frames above 64 kB count.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ STALL_MS = 10_000
 INTERVALS = 12  # two minutes, in which a link of 1 Mbit/s transfers 15 MB
 SMALL_FRAME_BYTES = 2 * 1024 * 1024
 RESERVE_DIVISOR = 4  # a quarter is reserved for small frames
+UNAUTHENTICATED_DIVISOR = 16  # the most that peers hold before they are authenticated
 
 
 class Holder(Protocol):
@@ -77,6 +82,7 @@ class MemoryBudget:
         large = self._limit - reserve
         self._small = _Share(reserve, reserve)
         self._large = _Share(large, max(reserve, large - largest_frame))
+        self._unauthenticated: dict[Holder, int] = {}
         self._timers = timers
         self._clock = clock  # seconds
         self._missing: dict[Holder, int] = {}  # bytes of the holder's frame that have not arrived
@@ -88,7 +94,7 @@ class MemoryBudget:
     @property
     def used_bytes(self) -> int:
         """Bytes held by all connections."""
-        return self._small.used + self._large.used
+        return self._small.used + self._large.used + sum(self._unauthenticated.values())
 
     def grow(self, holder: Holder, size: int, frame_size: int) -> bool:
         """Reserve ``size`` more bytes for ``holder``, which receives a frame of ``frame_size`` bytes.
@@ -113,6 +119,15 @@ class MemoryBudget:
         share.held[holder] = share.held.get(holder, 0) + size
         share.used += size
         share.receiving += size
+        return True
+
+    def grow_unauthenticated(self, holder: Holder, size: int) -> bool:
+        """Reserve ``size`` more bytes for a peer that is not authenticated. Returns False if too much is held."""
+        held = self._unauthenticated.get(holder, 0)
+        others = sum(self._unauthenticated.values()) - held
+        if others and others + held + size > self._limit // UNAUTHENTICATED_DIVISOR:
+            return False
+        self._unauthenticated[holder] = held + size
         return True
 
     def progress(self, holder: Holder, missing: int) -> None:
@@ -158,6 +173,8 @@ class MemoryBudget:
         self._since.pop(holder, None)
         self._missing.pop(holder, None)
         self._watched.pop(holder, None)
+        if self._unauthenticated and holder in self._unauthenticated:
+            return self._unauthenticated.pop(holder)
         for share in (self._small, self._large):
             held = share.held.pop(holder, 0)
             if held:

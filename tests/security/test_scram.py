@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from moldau.security.sasl import Identity, SaslFailure
 from moldau.security.scram import (
+    MAX_FIRST_BYTES,
     MECHANISMS,
     MIN_ITERATIONS,
     SHA_256,
@@ -165,3 +166,10 @@ def test_any_bytes_fail_without_another_error(tokens: list[bytes]) -> None:
 
 def test_credentials_do_not_show_their_keys() -> None:
     assert repr(Credential(b"salt", b"stored", b"server", 4096)) == "Credential([hidden])"
+
+
+def test_a_first_message_of_a_stranger_is_kept_only_if_it_is_short() -> None:
+    begin = b"n,,n=alice,r="
+    assert evaluate(exchange(SHA_256), begin + b"x" * (MAX_FIRST_BYTES - len(begin)))
+    with pytest.raises(SaslFailure):
+        evaluate(exchange(SHA_256), begin + b"x" * (MAX_FIRST_BYTES - len(begin) + 1))

@@ -303,3 +303,20 @@ def test_data_derived_from_a_request_counts_as_well() -> None:
     assert log == [("resume", "a")]
     assert budget.grow(a, 20 * LARGE, 20 * LARGE)
     assert budget.used_bytes == 20 * LARGE
+
+
+def test_peers_that_are_not_authenticated_have_a_small_part_of_their_own() -> None:
+    budget, _, _, _, (a, b, c) = make(32 * LARGE)
+    assert budget.grow_unauthenticated(a, 3 * LARGE)  # the only one may always grow
+    assert not budget.grow_unauthenticated(b, 1)
+    assert budget.grow_unauthenticated(a, LARGE)
+    assert budget.used_bytes == 4 * LARGE
+    assert budget.grow(c, 32 * LARGE, 32 * LARGE)  # others do not wait for them
+    budget.release(a)
+    assert budget.grow_unauthenticated(a, LARGE)
+    assert budget.grow_unauthenticated(b, LARGE)
+    assert not budget.grow_unauthenticated(b, LARGE)
+    budget.release(a)
+    budget.release(b)
+    budget.release(c)
+    assert budget.used_bytes == 0
