@@ -9,9 +9,10 @@ import base64
 import csv
 import io
 import json
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
+from itertools import chain
 from typing import Any, Final
 
 from starlette.concurrency import run_in_threadpool
@@ -28,6 +29,7 @@ from ..protocol.messages.metadata import MetadataRequest
 from ..protocol.records import LOG_APPEND_TIME
 from ..protocol.schema import Buffer
 from .decoders import FormatError
+from .failures import BadRequest, NotFound
 from .fetching import Row, Topic, load_topic
 from .filters import Filter, filter_of
 from .messages import View, natural, partitions_of, start_offsets
@@ -37,6 +39,9 @@ from .rendering import MAX_FORM_BYTES, brokers_of, iso, now_ms, registry_of
 from .schema_registry import SchemaRegistry
 from .streams import live_updates, stream_with_problems
 
+_FORMS: Final = ("json", "csv")
+_MODES: Final = ("text", "where")
+_PAGE: Final = 1000
 _COLUMNS: Final = ("topic", "partition", "offset", "timestamp", "time", "key", "value", "headers")
 
 
@@ -53,14 +58,14 @@ def _topics(request: Request) -> Response:
 
 async def _records(request: Request) -> Response:
     view = View.of(request)
-    mode = "where" if request.query_params.get("mode") == "where" else "text"
+    mode, form = _one_of(request, "mode", _MODES), _one_of(request, "as", _FORMS)
     wanted = filter_of(mode, request.query_params.get("text", ""), view.form, registry_of(request))
     if "text/event-stream" in request.headers.get("accept", ""):
-        position = request.headers.get("last-event-id") or request.query_params.get("from", "")
-        return stream_with_problems(_live(request, view, wanted, position))
+        start = await run_in_threadpool(_live_start, request, view)
+        return stream_with_problems(_live(request, view, wanted, start))
     given = request.query_params.get("limit")
     limit = natural(given, "limit") if given else None
-    is_csv = request.query_params.get("as") == "csv"
+    is_csv = form == "csv"
     cluster = await run_in_threadpool(brokers_of(request).open)
     try:
         topic, rows = await run_in_threadpool(_start, cluster, request.path_params["name"], view, limit)
@@ -77,24 +82,49 @@ async def _records(request: Request) -> Response:
     )
 
 
+def _one_of(request: Request, name: str, values: Sequence[str]) -> str:
+    """A parameter that has one of these values; the first one is the default. Raises BadRequest."""
+    given = request.query_params.get(name) or values[0]
+    if given not in values:
+        raise BadRequest(f"{name}={given} is unknown; use one of {', '.join(values)}")
+    return given
+
+
 def _start(cluster: Cluster, name: str, view: View, limit: int | None) -> tuple[Topic, Iterator[list[Row]]]:
-    """The topic, and its records in parts: the newest ones, or each partition from its start to its present end."""
+    """The topic, and its records in parts: the newest ones, or each partition from its start to its present end.
+
+    The first part is read at once, so that what prevents reading becomes an error and not a response that breaks off.
+    """
     topic = load_topic(cluster, name)
     partitions = partitions_of(topic, view.partition)
     if view.is_backwards and (limit is not None or view.cursor):
-        before = parse_offsets(view.cursor)
-        page = newest(cluster, topic, partitions, before, limit or view.limit, committed=view.committed)
-        return topic, iter([page.rows])
-    start = {} if view.is_backwards else start_offsets(cluster, topic, partitions, view)
+        parts = _newest_first(cluster, topic, partitions, view, view.limit if limit is None else limit)
+    else:
+        start = {} if view.is_backwards else start_offsets(cluster, topic, partitions, view)
+        parts = _forward(cluster, topic, partitions, start, view)
+    return topic, chain([next(parts, [])], parts)
 
-    def parts() -> Iterator[list[Row]]:
-        for each in partitions:
-            if each in topic.bounds:
-                known = topic.bounds[each]
-                low = max(known.first, start.get(each, known.first))
-                yield from scan(cluster, topic, each, low, known.end, committed=view.committed)
 
-    return topic, parts()
+def _newest_first(
+    cluster: Cluster, topic: Topic, partitions: Sequence[int], view: View, limit: int
+) -> Iterator[list[Row]]:
+    """Pages of records, the newest one first, to the first one. The reader stops when it has enough."""
+    before: Mapping[int, int] | None = parse_offsets(view.cursor)
+    while before is not None:
+        size = min(max(1, limit), _PAGE)
+        page = newest(cluster, topic, partitions, before, size, committed=view.committed)
+        yield page.rows
+        before = page.next
+
+
+def _forward(
+    cluster: Cluster, topic: Topic, partitions: Sequence[int], start: Mapping[int, int], view: View
+) -> Iterator[list[Row]]:
+    for each in partitions:
+        if each in topic.bounds:
+            known = topic.bounds[each]
+            low = max(known.first, start.get(each, known.first))
+            yield from scan(cluster, topic, each, low, known.end, committed=view.committed)
 
 
 def _chosen(parts: Iterator[list[Row]], wanted: Filter | None, limit: int | None) -> Iterator[list[Row]]:
@@ -193,10 +223,24 @@ def _csv_lines(topic: str, rows: Iterable[Row], registry: SchemaRegistry | None)
     return text.getvalue().encode("utf-8", "replace")
 
 
-async def _live(request: Request, view: View, wanted: Filter | None, position: str) -> AsyncGenerator[bytes, None]:
+def _live_start(request: Request, view: View) -> dict[int, int]:
+    """The offsets at which events begin; those of other partitions begin at their ends. Raises Failure."""
+    position = request.headers.get("last-event-id") or request.query_params.get("from", "")
+    with brokers_of(request).cluster() as cluster:
+        topic = load_topic(cluster, request.path_params["name"])
+        partitions = partitions_of(topic, view.partition)
+        if position or view.is_backwards:
+            return parse_offsets(position)
+        start = start_offsets(cluster, topic, partitions, view)
+        return {each: start.get(each, topic.bounds[each].first) for each in partitions if each in topic.bounds}
+
+
+async def _live(
+    request: Request, view: View, wanted: Filter | None, start: Mapping[int, int]
+) -> AsyncGenerator[bytes, None]:
     """One event per record, with the position after it in the last one of an update; and the number of omitted ones."""
     name = request.path_params["name"]
-    async with aclosing(live_updates(request, view, wanted, parse_offsets(position))) as updates:
+    async with aclosing(live_updates(request, view, wanted, start)) as updates:
         async for update in updates:
             lines = []
             if update.omitted:
@@ -245,13 +289,18 @@ def _produce_all(request: Request, body: bytes) -> Response:
     with brokers_of(request).cluster() as cluster:
         try:
             topic = load_topic(cluster, name)
-        except Failure as failure:
+        except NotFound as failure:
             return _error(404, 40403, failure.message)
         reports += [_produce_one(cluster, cluster_id, topic, each) for each in objects]
     if len(reports) == 1:
         code = reports[0]["error_code"]
         return JSONResponse(reports[0], status_code=code if code < 1000 else 500)
     return Response("".join(json.dumps(each) + "\n" for each in reports), media_type="application/json")
+
+
+def rest_error(status: int, message: str) -> Response:
+    """An error in the form of REST v3."""
+    return _error(status, status, message)
 
 
 def _error(status: int, code: int, message: str) -> Response:
@@ -279,10 +328,10 @@ def _produce_one(cluster: Cluster, cluster_id: str, topic: Topic, fields: Any) -
     try:
         record, kinds = _record(fields)
         ((partition, offset),) = send(cluster, topic, [record], now_ms=now)
-    except (Failure, ValueError) as problem:
+    except (BadRequest, ValueError) as problem:
         return {"error_code": 422, "message": problem.message if isinstance(problem, Failure) else str(problem)}
-    except PeerError as problem:
-        return {"error_code": 50002, "message": str(problem)}
+    except (Failure, PeerError) as problem:
+        return {"error_code": 50002, "message": problem.message if isinstance(problem, Failure) else str(problem)}
     return {
         "error_code": 200,
         "cluster_id": cluster_id,
@@ -298,6 +347,7 @@ def _record(fields: Any) -> tuple[Outgoing, dict[str, tuple[str, int]]]:
     """A record of the body, and the types and sizes of its parts. Raises ValueError."""
     if not isinstance(fields, dict):
         raise ValueError("the record is not a JSON object")
+    _check_members("record", fields, ("partition_id", "headers", "key", "value", "timestamp"))
     kinds: dict[str, tuple[str, int]] = {}
     key = _part("key", fields.get("key"), kinds)
     value = _part("value", fields.get("value"), kinds)
@@ -312,19 +362,34 @@ def _part(part: str, given: Any, kinds: dict[str, tuple[str, int]]) -> bytes | N
         return None
     if not isinstance(given, dict):
         raise ValueError(f'the {part} is not {{"type": ..., "data": ...}}')
+    _check_members(part, given, ("type", "data"))
     kind, data = given.get("type", "BINARY"), given.get("data")
     if kind == "BINARY":
         encoded = None if data is None else _from_base64(part, data)
     elif kind == "STRING":
         if data is not None and not isinstance(data, str):
             raise ValueError(f"the data of the {part} is not a string")
-        encoded = None if data is None else data.encode()
+        encoded = None if data is None else _as_utf8(part, data)
     elif kind == "JSON":
-        encoded = json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
+        encoded = _as_utf8(part, json.dumps(data, separators=(",", ":"), ensure_ascii=False))
     else:
         raise ValueError(f"the type {kind!r} of the {part} is not one of BINARY, STRING, JSON")
     kinds[part] = (kind, 0 if encoded is None else len(encoded))
     return encoded
+
+
+def _check_members(what: str, given: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Raises ValueError: a record whose misspelled part is left out would be stored without it."""
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise ValueError(f"the {what} has unknown members: {', '.join(unknown)}; it can have {', '.join(known)}")
+
+
+def _as_utf8(part: str, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"the data of the {part} has half of a surrogate pair, which is not a character") from None
 
 
 def _from_base64(what: str, data: Any) -> bytes:

@@ -22,6 +22,7 @@ from starlette.types import ASGIApp
 from ..cli.failure import Failure
 from . import api, faults, groups, messages, overview, send, streams, topic_settings, topics, transactions
 from .brokers import Brokers
+from .failures import BadRequest
 from .guard import Guard
 from .lag_history import INTERVAL_S, LagHistory
 from .rendering import now_ms, render, wants_json
@@ -98,9 +99,9 @@ async def _sample_lags(brokers: Brokers, history: LagHistory) -> None:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    """The cluster has refused a request, or is not reachable."""
+    """The request is wrong, or the cluster has refused it or is not reachable."""
     assert isinstance(error, Failure)
-    return _problem(request, error.message, 502)
+    return _problem(request, error.message, error.status if isinstance(error, BadRequest) else 502)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
@@ -115,6 +116,8 @@ async def _internal_error(request: Request, error: Exception) -> Response:
 
 
 def _problem(request: Request, text: str, status: int) -> Response:
+    if request.url.path.startswith("/v3/"):
+        return api.rest_error(status, text)
     if wants_json(request):
         return JSONResponse({"error": text}, status_code=status)
     return render(request, "problem.html", status=status, title="Problem", text=text)

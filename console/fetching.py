@@ -16,6 +16,7 @@ from ..protocol.messages.fetch import AbortedTransaction, FetchPartition, FetchR
 from ..protocol.messages.metadata import MetadataResponseTopic
 from ..protocol.records import BatchHeader, InvalidRecordsError, Record, RecordBatch, iter_batches, iter_records
 from ..protocol.schema import Buffer
+from .failures import NotAllowed, NotFound
 
 _LAST_VERSION_WITH_NAMES: Final = 12
 MAX_BYTES: Final = 8 << 20
@@ -27,6 +28,11 @@ _HINTS: Final = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "the console may not read this topic; add an ACL for reading it",
     ErrorCode.LEADER_NOT_AVAILABLE: "the partition has no leader; start its brokers",
     ErrorCode.OFFSET_OUT_OF_RANGE: "the offset was deleted or does not exist yet; load the page again",
+}
+_MISTAKES: Final[Mapping[int, type[Failure]]] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: NotFound,
+    ErrorCode.INVALID_TOPIC_EXCEPTION: NotFound,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: NotAllowed,
 }
 
 
@@ -76,10 +82,11 @@ class Topic:
 
 
 def load_topic(cluster: Cluster, name: str) -> Topic:
-    """A topic with the offsets of its partitions. Raises Failure if it does not exist."""
+    """A topic with the offsets of its partitions. Raises NotFound, NotAllowed, Failure."""
     (metadata,) = cluster.topics([name])
     if metadata.error_code:
-        raise Failure(f"{name}: {explain(metadata.error_code, None, _HINTS)}")
+        kind = _MISTAKES.get(metadata.error_code, Failure)
+        raise kind(f"{name}: {explain(metadata.error_code, None, _HINTS)}")
     topic = Topic(metadata)
     topic.bounds = bounds(cluster, [metadata]).get(name, {})
     return topic

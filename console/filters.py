@@ -21,9 +21,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from ..cli.failure import Failure
 from ..protocol.records import BATCH_OVERHEAD, Record, RecordBatch
 from .decoders import FormatError, decode
+from .failures import BadRequest
 from .schema_registry import SchemaRegistry
 
 _MAX_LENGTH: Final = 2000
@@ -36,7 +36,7 @@ _TOKEN: Final = re.compile(
 _END: Final = ("end", "")
 
 
-class FilterError(Failure):
+class FilterError(BadRequest):
     """An expression that cannot be parsed; the message says where."""
 
 

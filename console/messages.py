@@ -13,9 +13,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ..cli.cluster import Cluster
-from ..cli.failure import Failure
 from ..protocol.compression import Codec
 from ..protocol.records import LOG_APPEND_TIME
+from .failures import BadRequest, NotFound
 from .fetching import Row, Topic, load_topic
 from .record_pages import forward, newest, parse_offsets, single, written_offsets
 from .rendering import brokers_of, registry_of, render
@@ -43,11 +43,13 @@ class View:
 
     @classmethod
     def of(cls, request: Request) -> View:
-        """Raises Failure. A format that the address names becomes that of the topic."""
+        """Raises BadRequest. A format that the address names becomes that of the topic."""
         given = request.query_params
         place, form = given.get("at", "newest"), format_of(request)
-        if place not in _PLACES or form not in FORMATS:
-            raise Failure(f"the address has an unknown place or format: {place!r}, {form!r}")
+        if place not in _PLACES:
+            raise BadRequest(f"at={place} is unknown; use one of {', '.join(_PLACES)}")
+        if form not in FORMATS:
+            raise BadRequest(f"format={form} is unknown; use one of {', '.join(FORMATS)}")
         partition = given.get("partition", "")
         return cls(
             place,
@@ -92,28 +94,28 @@ def format_of(request: Request) -> str:
 
 
 def natural(text: str, what: str) -> int:
-    """A number that is not negative. Raises Failure."""
+    """A number that is not negative. Raises BadRequest."""
     if not (text.isascii() and text.isdecimal() and len(text) < 20):
-        raise Failure(f"the {what} {text!r} is not a number from 0 on")
+        raise BadRequest(f"the {what} {text!r} is not a number of at least 0")
     return int(text)
 
 
 def parse_time(text: str) -> int:
-    """Milliseconds since 1970, of a number or of ISO 8601 (in the zone of the console). Raises Failure."""
+    """Milliseconds since 1970, of a number or of ISO 8601 (in the zone of the console). Raises BadRequest."""
     if text.isascii() and text.isdecimal() and len(text) < 17:
         return int(text)
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
-        raise Failure(f"the time {text!r} is neither milliseconds since 1970 nor like 2026-01-31T12:00:00") from None
+        raise BadRequest(f"the time {text!r} is neither milliseconds since 1970 nor like 2026-01-31T12:00:00") from None
 
 
 def partitions_of(topic: Topic, partition: int | None) -> list[int]:
-    """The partitions of a page. Raises Failure for one that does not exist."""
+    """The partitions of a page. Raises NotFound for one that does not exist."""
     if partition is None:
         return topic.partitions
     if partition not in topic.leaders:
-        raise Failure(f"{topic.name} has no partition {partition}; its partitions are 0 to {len(topic.leaders) - 1}")
+        raise NotFound(f"{topic.name} has no partition {partition}; its partitions are 0 to {len(topic.leaders) - 1}")
     return [partition]
 
 
@@ -125,7 +127,7 @@ def start_offsets(cluster: Cluster, topic: Topic, partitions: list[int], view: V
         return dict.fromkeys(partitions, natural(view.offset or "0", "offset"))
     if view.place == "time":
         if not view.time:
-            raise Failure("give the time at which to start")
+            raise BadRequest("give the time at which to start")
         found = cluster.positions([topic.metadata], max(0, parse_time(view.time)))
         return {
             each: topic.bounds[each].end if found[topic.name, each].offset < 0 else found[topic.name, each].offset

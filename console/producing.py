@@ -20,6 +20,7 @@ from ..protocol.messages.produce import (
     TopicProduceData,
 )
 from ..protocol.records import Record, build_batch
+from .failures import BadRequest, NotFound
 from .fetching import Topic
 
 _LAST_VERSION_WITH_NAMES: Final = 12
@@ -32,6 +33,16 @@ _HINTS: Final = {
     ErrorCode.NOT_ENOUGH_REPLICAS: "fewer replicas are in sync than min.insync.replicas; start their brokers",
     ErrorCode.REQUEST_TIMED_OUT: "the replicas did not confirm the record in time; it may be stored nevertheless",
 }
+_MISTAKES: Final = frozenset(
+    {
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }
+)
+"""The record is refused, and would be refused again."""
 
 
 class Outgoing(NamedTuple):
@@ -80,7 +91,7 @@ def _partition(topic: Topic, record: Outgoing, without_key: int) -> int:
     if record.partition is not None:
         if record.partition not in topic.leaders:
             last = len(topic.leaders) - 1
-            raise Failure(f"{topic.name} has no partition {record.partition}; its partitions are 0 to {last}")
+            raise NotFound(f"{topic.name} has no partition {record.partition}; its partitions are 0 to {last}")
         return record.partition
     return without_key if record.key is None else (murmur2(record.key) & 0x7FFF_FFFF) % len(topic.leaders)
 
@@ -101,7 +112,8 @@ def _append(cluster: Cluster, topic: Topic, partition: int, records: Sequence[Ou
     if result.error_code:
         details = [each.batch_index_error_message for each in result.record_errors if each.batch_index_error_message]
         reason = explain(result.error_code, result.error_message, _HINTS)
-        raise Failure(f"{topic.name}-{partition} did not accept the record: {'; '.join([reason, *details[:3]])}")
+        kind = BadRequest if result.error_code in _MISTAKES else Failure
+        raise kind(f"{topic.name}-{partition} did not accept the record: {'; '.join([reason, *details[:3]])}")
     return result.base_offset
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..cli.cluster import Cluster
-from ..cli.failure import Failure
+from .failures import BadRequest
 from .fetching import Bounds, Fetched, Row, Topic, batches, fetch, rows
 
 Offsets = Mapping[int, int]
@@ -47,12 +47,12 @@ class _Window:
 
 
 def parse_offsets(text: str) -> dict[int, int]:
-    """``0:120,1:7`` as offsets by partition. Raises Failure."""
+    """``0:120,1:7`` as offsets by partition. Raises BadRequest."""
     found: dict[int, int] = {}
     for part in filter(None, text.split(",")):
         partition, colon, offset = part.partition(":")
         if not (colon and all(each.isascii() and each.isdecimal() and len(each) < 20 for each in (partition, offset))):
-            raise Failure(f"{text!r} are not offsets; they look like 0:120,1:7")
+            raise BadRequest(f"{text!r} are not offsets; they look like 0:120,1:7")
         found[int(partition)] = int(offset)
     return found
 

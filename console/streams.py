@@ -19,6 +19,7 @@ from starlette.routing import Route
 
 from ..cli.connection import PeerError
 from ..cli.failure import Failure
+from .failures import BadRequest
 from .fetching import Row, Topic, load_topic
 from .filters import Filter, filter_of
 from .messages import View, as_row, partitions_of, start_offsets
@@ -68,7 +69,7 @@ async def _search_events(request: Request) -> Response:
     view = View.of(request)
     wanted = filter_of(_mode(request), request.query_params.get("text", ""), view.form, registry_of(request))
     if wanted is None:
-        raise Failure("give the text to search for")
+        raise BadRequest("give the text to search for")
     return stream_with_problems(_search_steps(request, view, wanted))
 
 
@@ -199,13 +200,24 @@ async def live_updates(
                 rows += update.rows
                 omitted += update.omitted
                 positions = positions | update.positions
-            rows.sort(key=lambda row: row.record.timestamp)  # stable, so partitions keep their order
+            rows = _by_time(rows)
             yield Update(rows, omitted, positions)
             if rows or omitted:
                 await asyncio.sleep(_FAST_UPDATE_INTERVAL_S if omitted else _UPDATE_INTERVAL_S)
     finally:
         for task in tasks:
             task.cancel()
+
+
+def _by_time(rows: Sequence[Row]) -> list[Row]:
+    """Rows ordered by timestamp, but those of a partition stay in their order, whatever their timestamps are."""
+    latest: dict[int, int] = {}
+    times: list[int] = []
+    for row in rows:
+        time_ms = max(row.record.timestamp, latest.get(row.partition, row.record.timestamp))
+        latest[row.partition] = time_ms
+        times.append(time_ms)
+    return [rows[index] for index in sorted(range(len(rows)), key=times.__getitem__)]
 
 
 def _open_tails(request: Request, view: View, wanted: Filter | None, start: Mapping[int, int]) -> list[Tail]:

@@ -9,10 +9,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ..cli.cluster import Cluster
-from ..cli.failure import Failure
 from ..protocol.api import ApiKey
 from ..protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from ..protocol.messages.metadata import MetadataResponseTopic
+from .failures import BadRequest
 from .fetching import Bounds, bounds, load_topic
 from .rendering import brokers_of, render
 
@@ -101,11 +101,11 @@ def _partitions(request: Request) -> Response:
 
 
 def _integer(text: str, default: int) -> int:
-    """A number of a query; the default if it is empty. Raises Failure."""
+    """A number of a query; the default if it is empty. Raises BadRequest."""
     if not text:
         return default
     if not (text.removeprefix("-").isdecimal() and text.isascii() and len(text) < 20):
-        raise Failure(f"{text!r} is not a number")
+        raise BadRequest(f"{text!r} is not a number")
     return int(text)
 
 

@@ -93,11 +93,44 @@ def test_the_page_of_a_topic_leads_to_its_export(console: Console, new_topic: Ne
 
 
 def test_errors_of_the_api_are_json(console: Console, new_topic: NewTopic) -> None:
-    answer = console.get("/api/topics/no-such-topic/records")
-    assert answer.status == 502
-    assert "does not exist" in answer.json()["error"]
-    assert console.get(f"/api/topics/{new_topic()}/records?limit=x").status == 502
+    for accept in ("application/x-ndjson", "text/event-stream"):
+        answer = console.get("/api/topics/no-such-topic/records", Accept=accept)
+        assert answer.status == 404
+        assert "does not exist" in answer.json()["error"]
+    topic = new_topic()
+    for query, status in (
+        ("limit=x", 400),
+        ("as=xml", 400),
+        ("mode=regex", 400),
+        ("mode=where&text=(", 400),
+        ("partition=7", 404),
+    ):
+        answer = console.get(f"/api/topics/{topic}/records?{query}")
+        assert (answer.status, bool(answer.json()["error"])) == (status, True), query
+    assert console.get(f"/api/topics/{topic}/records?from=x", Accept="text/event-stream").status == 400
     assert console.get("/api/nowhere").status == 404
+
+
+def test_a_cluster_that_is_not_reachable_is_no_mistake_of_the_request(
+    new_console: Callable[..., Console], unused_port: int
+) -> None:
+    console = new_console(f"127.0.0.1:{unused_port}")
+    assert console.get("/api/topics/t/records").status == 502
+    answer = console.get("/v3/clusters")
+    assert (answer.status, answer.json()["error_code"]) == (502, 502)
+    assert "cannot reach" in answer.json()["message"]
+
+
+def test_the_newest_records_are_complete_if_a_page_of_them_takes_too_long(
+    console: Console, new_topic: NewTopic, send: Send, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("moldau.console.record_pages._BUDGET_S", 0.0)
+    topic = new_topic()
+    for number in range(8):
+        send(topic, [Record(0, number, None, b"v%d" % number + bytes(900_000))])
+    records = lines(console.get(f"/api/topics/{topic}/records?limit=7"))
+    assert [each["offset"] for each in records] == [7, 6, 5, 4, 3, 2, 1]
+    assert [each["offset"] for each in lines(console.get(f"/api/topics/{topic}/records?limit=1&text=v2"))] == [2]
 
 
 def test_topics_are_listed(console: Console, new_topic: NewTopic) -> None:
@@ -114,6 +147,10 @@ def test_events_are_records_and_continue(console: Console, new_topic: NewTopic, 
     send(topic, numbered(1))
     with stream(console, path, Accept="text/event-stream", Last_Event_ID="0:2") as events:
         assert events.next_data()["offset"] == 2
+    # The record at offset 2 has an earlier timestamp than that at 1; the order of a partition is that of the offsets.
+    for query, offset in (("at=beginning", 0), ("at=offset&offset=1", 1)):
+        with stream(console, f"{path}?{query}", Accept="text/event-stream") as events:
+            assert events.next_data()["offset"] == offset
 
 
 # -- REST v3 --
@@ -181,6 +218,9 @@ def test_a_body_of_several_records_has_a_report_of_each(
         (b'{"partition_id": true}', 422, "partition_id is not a number"),
         (b'{"headers": {"a": "b"}}', 422, "the headers are not a list"),
         (b'{"timestamp": "yesterday"}', 422, "not a time"),
+        (b'{"vaule": {"type": "STRING", "data": "a"}}', 422, "unknown members: vaule"),
+        (b'{"value": {"schema_id": 1, "data": "a"}}', 422, "unknown members: schema_id"),
+        (b'{"value": {"type": "STRING", "data": "\\ud800"}}', 422, "not a character"),
     ],
 )
 def test_a_wrong_body_is_explained(
@@ -195,6 +235,8 @@ def test_unknown_topics_and_clusters(console: Console, rest: Callable[[str, Any]
     assert rest("no-such-topic", {}).json()["error_code"] == 40403
     answer = console.request("POST", "/v3/clusters/other/topics/x/records", b"{}")
     assert answer.status == 404
+    answer = console.get("/v3/clusters/other/topics")
+    assert (answer.status, answer.json()["error_code"]) == (404, 404)
 
 
 # -- Formats --
