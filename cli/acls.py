@@ -10,8 +10,8 @@ from ..protocol.acl import AclOperation, AclResource
 from ..protocol.messages.create_acls import CreateAclsRequest
 from ..protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from ..protocol.messages.describe_acls import DescribeAclsRequest
-from ..security.acl_arguments import OPERATIONS, RESOURCES, acl_of, creation_of, principal_of
-from ..security.acls import CLUSTER_NAME, Acl, AclIndex, AclPattern, AclPermission
+from ..security.acl_arguments import OPERATIONS, RESOURCES, acl_of, addition_of, creation_of, principal_of
+from ..security.acls import CLUSTER_NAME, WILDCARD, Acl, AclIndex, AclPattern, AclPermission
 from .client import bootstrap_option
 from .cluster import Cluster, check_accepted, cluster
 from .failure import Failure
@@ -149,8 +149,10 @@ def remove(
 def explain(principal: str, operation: str, resource: str, name: str, host: str, bootstrap_server: str) -> None:
     """Show whether PRINCIPAL may perform OPERATION on RESOURCE NAME, and which ACL decides.
 
-    Settings of the server (super.users, allow.everyone.if.no.acl.found) are not considered, because clients cannot
-    read them. The exit code is 1 if the operation is denied.
+    CREATE and DELETE of a topic are also allowed by the same operation on the cluster. Settings of the server
+    (super.users, allow.everyone.if.no.acl.found) are not considered, because clients cannot read them. Without --host,
+    ACLs for single addresses are not considered; there is a note about them. The exit code is 1 if the operation is
+    denied.
 
     \b
     Examples:
@@ -158,15 +160,25 @@ def explain(principal: str, operation: str, resource: str, name: str, host: str,
       moldau acls explain alice read group app-1 --host 10.0.0.7
     """
     kind, wanted = RESOURCES[resource], OPERATIONS[operation]
+    who = principal_of(principal)
     with cluster(bootstrap_server) as servers:
-        index = AclIndex(_all(servers))
-    decision = index.decide(principal_of(principal), host, wanted, kind, name)
-    question = f"{principal_of(principal)} {wanted.name} {kind.name}:{name}"
+        acls = list(_all(servers))
+    index = AclIndex(acls)
+    decision = index.decide(who, host, wanted, kind, name)
+    if kind is AclResource.TOPIC and wanted in (AclOperation.CREATE, AclOperation.DELETE):
+        of_cluster = index.decide(who, host, wanted, AclResource.CLUSTER, CLUSTER_NAME)
+        if of_cluster.allowed:  # also if an ACL of the topic denies
+            decision = of_cluster
+    question = f"{who} {wanted.name} {kind.name}:{name}"
     if isinstance(decision.by, Acl):
         print(f"{'Allowed' if decision.allowed else 'Denied'}: {question}, by: {decision.by}")
     else:
-        print(f"Denied: {question}, because no ACL allows it. Add one: moldau acls add {principal} {operation} "
-              f"{resource} {name}")  # fmt: skip
+        print(f"Denied: {question}, because no ACL allows it, unless super.users or allow.everyone.if.no.acl.found of "
+              f"the server do. Add one: {addition_of(principal, operation, resource, name)}")  # fmt: skip
+    if host == WILDCARD:
+        others = [acl for acl in acls if acl.host != WILDCARD and _concerns(acl, who, wanted, kind, name)]
+        for acl in others:
+            print(f"Not considered without --host {acl.host}: {acl}", file=sys.stderr)
     if not decision.allowed:
         raise SystemExit(1)
 
@@ -200,3 +212,9 @@ def _row(acl: Acl) -> tuple[str, ...]:
         acl.name,
         acl.host,
     )
+
+
+def _concerns(acl: Acl, principal: str, operation: AclOperation, kind: AclResource, name: str) -> bool:
+    """Whether an ACL would decide for clients with its host."""
+    decided = AclIndex([acl]).decide(principal, acl.host, operation, kind, name)
+    return isinstance(decided.by, Acl)

@@ -61,6 +61,13 @@ def parse_acl(text: str) -> Acl:
     return acl_of(*words, host=host, deny=deny, prefix=prefix)
 
 
+def addition_of(principal: str, operation: str, resource: str, name: str) -> str:
+    """The command that adds an ACL. The names may come from a client, so they are quoted for the shell."""
+    words = (principal, operation, resource, *(() if resource == "cluster" else (name,)))
+    separator = ("--",) if any(word.startswith("-") for word in words) else ()
+    return shlex.join(("moldau", "acls", "add", *separator, *words))
+
+
 def creation_of(acl: Acl) -> AclCreation:
     """The ACL as a part of CreateAclsRequest."""
     return AclCreation(

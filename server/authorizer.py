@@ -5,7 +5,8 @@ the ACLs starts a new epoch: the cache is emptied, and connections forget their 
 of an earlier request.
 
 The audit log (`kafka.authorizer.logger`) has denied operations at INFO, at a limited rate per host (`peer_log`), and
-allowed ones at DEBUG.
+allowed ones at DEBUG. Its lines have the fields of Apache Kafka's. ``resourceRefCount`` is always 1: the references of
+a request to the same resource are not counted. If no ACL allows an operation, the line has the command that adds one.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..metadata.acls import acl_of
 from ..protocol.acl import AclOperation, AclResource
+from ..security.acl_arguments import addition_of
 from ..security.acls import CLUSTER_NAME, AclIndex, Decision, Rule, Settings
 from .network.peer_log import Pace, PeerLog
 
@@ -81,9 +83,11 @@ class Authorizer:
         resource_type: AclResource,
         name: str = CLUSTER_NAME,
         *,
+        request: str = "",
         logged: bool = True,
     ) -> bool:
-        """Whether the client may perform the operation. ``logged``: a denial is worth a line in the audit log."""
+        """Whether the client may perform the operation. ``request``: the name of the API, for the audit log.
+        ``logged``: a denial is worth a line there."""
         key = (principal, host, int(operation), int(resource_type), name)
         allowed = self._cache.get(key)
         if allowed is None or (logged and audit.isEnabledFor(logging.INFO if not allowed else logging.DEBUG)):
@@ -93,7 +97,7 @@ class Authorizer:
                     self._cache.clear()
                 allowed = self._cache[key] = decision.allowed
             if logged:
-                self._log(key, decision)
+                self._log(key, decision, request)
         return allowed
 
     @staticmethod
@@ -124,18 +128,23 @@ class Authorizer:
         index = self._current()
         return index.decide(principal, host, AclOperation(operation), AclResource(resource_type), name)
 
-    def _log(self, key: _Key, decision: Decision) -> None:
+    def _log(self, key: _Key, decision: Decision, request: str) -> None:
+        """A line with the fields of Apache Kafka's."""
         principal, host, operation, resource_type, name = key
         rule = decision.by.value if isinstance(decision.by, Rule) else decision.by
-        wanted, resource = AclOperation(operation).name, AclResource(resource_type).name
+        wanted, kind = AclOperation(operation).name, AclResource(resource_type).name
         line = (
             f"Principal = {principal} is {'Allowed' if decision.allowed else 'Denied'} operation = {wanted} "
-            f"from host = {host} on resource = {resource}:LITERAL:{name} for rule = {rule}"
+            f"from host = {host} on resource = {kind.title().replace('_', '')}:LITERAL:{name} "
+            f"for request = {request} with resourceRefCount = 1 based on rule {rule}"
         )
+        if decision.by is Rule.DEFAULT_DENY:
+            operation_word, resource_word = (each.lower().replace("_", "-") for each in (wanted, kind))
+            line += f"; to allow it: {addition_of(principal, operation_word, resource_word, name)}"
         if decision.allowed:
             audit.debug("%s", line)
         else:
-            self._log_denied(logging.INFO, _peer_host(host), f"{wanted} on {resource}", line)
+            self._log_denied(logging.INFO, _peer_host(host), f"{wanted} on {kind}", line)
 
     def _current(self) -> AclIndex:
         if self._index is None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..concurrency.slices import Sliced
     from ..context import RequestContext
 
+_REQUEST: Final = "Fetch"
 _SPARE: Final = 1000
 """A session may remember this many topics in addition to one per partition. Clients can name any number."""
 
@@ -36,7 +37,7 @@ def authorize_in_steps(
     """Like `authorize`, one partition per step."""
     principal, host = context.principal, authorizer.host_of(context.client_host)
     if fetch.limits.is_follower:
-        if not authorizer.allows(principal, host, AclOperation.CLUSTER_ACTION, AclResource.CLUSTER):
+        if not authorizer.allows(principal, host, AclOperation.CLUSTER_ACTION, AclResource.CLUSTER, request=_REQUEST):
             fetch.readable = ()
         return
     readable = _remembered(fetch, (authorizer.epoch, principal, host))
@@ -50,7 +51,9 @@ def authorize_in_steps(
             else:
                 found = topics.get(topic)
                 name = None if found is None else found.name
-            if name is not None and authorizer.allows(principal, host, AclOperation.READ, AclResource.TOPIC, name):
+            if name is not None and authorizer.allows(
+                principal, host, AclOperation.READ, AclResource.TOPIC, name, request=_REQUEST
+            ):
                 readable.add(topic)
             else:
                 refused.add(topic)  # or there is no such topic

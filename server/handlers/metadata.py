@@ -25,6 +25,7 @@ from ...protocol.messages.metadata import (
 from ...protocol.steps import each
 from ...protocol.uuid import ZERO_UUID
 from . import authorized_operations
+from .authorized_operations import NOT_REQUESTED
 from .brokers import controller_id, node_endpoints
 from .topic_state import leader_error, offline_replicas
 
@@ -66,7 +67,7 @@ def handle(broker: Broker, context: RequestContext, request: MetadataRequest) ->
         topics=topics,
         cluster_authorized_operations=authorized_operations.of_cluster(broker, context)
         if request.include_cluster_authorized_operations
-        else authorized_operations.NOT_REQUESTED,
+        else NOT_REQUESTED,
     )
 
 
@@ -131,7 +132,15 @@ def _describe_named(
             answer.append(MetadataResponseTopic(name=None, topic_id=key, error_code=ErrorCode.UNKNOWN_TOPIC_ID))
         else:
             error = errors.get(key, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            answer.append(MetadataResponseTopic(name=key, error_code=error, is_internal=key in INTERNAL_TOPICS))
+            operations = authorized_operations.of_topic(broker, context, key) if include_operations else NOT_REQUESTED
+            answer.append(
+                MetadataResponseTopic(
+                    name=key,
+                    error_code=error,
+                    is_internal=key in INTERNAL_TOPICS,
+                    topic_authorized_operations=operations,
+                )
+            )
     return answer
 
 
@@ -159,5 +168,5 @@ def _describe(
         partitions=partitions,
         topic_authorized_operations=authorized_operations.of_topic(broker, context, topic.name)
         if include_operations
-        else authorized_operations.NOT_REQUESTED,
+        else NOT_REQUESTED,
     )

@@ -23,6 +23,8 @@ from ...protocol.messages.elect_leaders import (
 from ...protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
 )
 
 if TYPE_CHECKING:
@@ -105,5 +107,12 @@ def handle_list_partition_reassignments(
 def failed_list_partition_reassignments(
     request: ListPartitionReassignmentsRequest, error: KafkaError
 ) -> ListPartitionReassignmentsResponse:
-    """The error for the whole request."""
-    return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)
+    """The error for the whole request, with the requested partitions, as in Apache Kafka."""
+    topics = [
+        OngoingTopicReassignment(
+            name=topic.name,
+            partitions=[OngoingPartitionReassignment(partition_index=index) for index in topic.partition_indexes],
+        )
+        for topic in request.topics or ()
+    ]
+    return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message, topics=topics)

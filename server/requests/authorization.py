@@ -77,7 +77,8 @@ class Checked:
 
     def allows(self, operation: Can, kind: On, name: str = "kafka-cluster", *, logged: bool = True) -> bool:
         """Whether the client may perform an operation."""
-        return self.authorizer.allows(self.principal, self.host, operation, kind, name, logged=logged)
+        request = self.route.api.key.message_name
+        return self.authorizer.allows(self.principal, self.host, operation, kind, name, request=request, logged=logged)
 
     def failed(self, kind: On, request: Any = None) -> Sliced[Response]:
         """The API's response for a refused request, or for a request with only the refused elements."""
@@ -417,6 +418,22 @@ def _describe_topic_partitions(checked: Checked) -> Sliced[Response | None]:
     return None
 
 
+def _describe_producers(checked: Checked) -> Sliced[Response | None]:
+    """Invalid names are rejected as such, which tells nothing about topics."""
+    from ...metadata.topic_names import invalid_reason
+
+    request = checked.request
+    allowed, denied, are_refused = yield from _split(
+        request.topics,
+        lambda topic: invalid_reason(topic.name) is not None or checked.allows(Can.READ, On.TOPIC, topic.name),
+    )
+    if denied:
+        response = yield from checked.failed(On.TOPIC, _with(request, "topics", denied))
+        request.topics = allowed
+        checked.add_refused("topics", response.topics, are_refused)
+    return None
+
+
 def _create_topics(checked: Checked) -> Sliced[Response | None]:
     if not checked.allows(Can.CREATE, On.CLUSTER, logged=False):
         refused = yield from _elements(Can.CREATE, On.TOPIC, "topics", "topics")(checked)
@@ -602,7 +619,8 @@ def _consumer_group_describe(checked: Checked) -> Sliced[Response | None]:
 
 
 def _hide_assignments(checked: Checked, response: Any) -> None:
-    for group in response.groups:
+    """Nothing is told about a group with a topic that the client may not describe."""
+    for position, group in enumerate(response.groups):
         names = {
             assigned.topic_name
             for member in group.members
@@ -610,9 +628,11 @@ def _hide_assignments(checked: Checked, response: Any) -> None:
             for assigned in assignment.topic_partitions
         }
         if not all(checked.allows(Can.DESCRIBE, On.TOPIC, name, logged=False) for name in names):
-            group.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            group.error_message = "The group has described topic(s) that the client is not authorized to describe."
-            group.members = []
+            response.groups[position] = type(group)(
+                group_id=group.group_id,
+                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                error_message="The group has described topic(s) that the client is not authorized to describe.",
+            )
 
 
 def _offset_delete(checked: Checked) -> Sliced[Response | None]:
@@ -862,7 +882,7 @@ CHECKS: Final[dict[ApiKey, Check]] = {
     ApiKey.DESCRIBE_QUORUM: _DESCRIBE_CLUSTER,
     ApiKey.UPDATE_FEATURES: _ALTER_CLUSTER,
     ApiKey.DESCRIBE_CLUSTER: _describe_cluster,
-    ApiKey.DESCRIBE_PRODUCERS: _elements(Can.READ, On.TOPIC, "topics", "topics", place=Place.IN_ORDER),
+    ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
     ApiKey.UNREGISTER_BROKER: _ALTER_CLUSTER,
     ApiKey.DESCRIBE_TRANSACTIONS: _describe_transactions,
     ApiKey.LIST_TRANSACTIONS: _filtered(Can.DESCRIBE, On.TRANSACTIONAL_ID, "transaction_states", "transactional_id"),

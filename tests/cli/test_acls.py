@@ -30,7 +30,8 @@ def test_acls_are_added_listed_explained_and_removed(run: Run, secured: str) -> 
         return list(result.lines)
 
     assert acls("explain", "alice", "read", "topic", "t", code=1) == [
-        "Denied: User:alice READ TOPIC:t, because no ACL allows it. Add one: moldau acls add alice read topic t"
+        "Denied: User:alice READ TOPIC:t, because no ACL allows it, unless super.users or "
+        "allow.everyone.if.no.acl.found of the server do. Add one: moldau acls add alice read topic t"
     ]
     assert acls("add", "alice", "read", "topic", "t") == ["Added: ALLOW User:alice READ TOPIC:LITERAL:t from *"]
     acls("add", "alice", "read", "group", "app-", "--prefix")
@@ -49,6 +50,15 @@ def test_acls_are_added_listed_explained_and_removed(run: Run, secured: str) -> 
     assert acls("explain", "bob", "read", "topic", "secret", "--host", "10.0.0.1", code=1) == [
         "Denied: User:bob READ TOPIC:secret, by: DENY User:* ALL TOPIC:LITERAL:secret from 10.0.0.1"
     ]
+    result = run("acls", "explain", "bob", "read", "topic", "secret", "--bootstrap-server", secured)
+    assert result.code == 1
+    assert "Not considered without --host 10.0.0.1: DENY User:* ALL TOPIC:LITERAL:secret" in result.err
+    assert acls("explain", "carol", "create", "topic", "a;b", code=1)[0].endswith("add carol create topic 'a;b'")
+    acls("add", "carol", "create", "cluster")
+    assert acls("explain", "carol", "create", "topic", "any") == [
+        "Allowed: User:carol CREATE TOPIC:any, by: ALLOW User:carol CREATE CLUSTER:LITERAL:kafka-cluster from *"
+    ]
+    acls("remove", "carol", "create", "cluster")
     removed = acls("remove", "alice", "read", "group", "app-", "--prefix")
     assert removed == ["Removed: ALLOW User:alice READ GROUP:PREFIXED:app- from *"]
     assert len(acls("list")) == 4

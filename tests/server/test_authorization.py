@@ -381,7 +381,11 @@ CASES: list[tuple[Any, int, int, list[tuple[Can, On]]]] = [
         0, CLUSTER_AUTH, [(Can.ALTER, On.CLUSTER)],
     ),
     (
-        list_partition_reassignments.ListPartitionReassignmentsRequest(topics=None),
+        list_partition_reassignments.ListPartitionReassignmentsRequest(
+            topics=[
+                list_partition_reassignments.ListPartitionReassignmentsTopics(name="missing", partition_indexes=[0])
+            ]
+        ),
         0, CLUSTER_AUTH, [(Can.DESCRIBE, On.CLUSTER)],
     ),
     (
@@ -566,6 +570,55 @@ def test_the_existence_of_a_topic_is_not_revealed(secured: Secured, name: str) -
         (topic,) = wire.call(request, 9).topics
         assert (topic.error_code, topic.topic_id, topic.partitions) == (TOPIC_AUTH, bytes(16), [])
     assert "missing" not in secured.running.broker.metadata.image.topics_by_name
+
+
+def test_operations_on_a_topic_that_does_not_exist_are_described(secured: Secured) -> None:
+    """As in Apache Kafka: the client may describe it, so it learns which operations it may perform."""
+    secured.acl(Can.WRITE, On.TOPIC, "missing")
+    with secured.login() as wire:
+        request = metadata.MetadataRequest(
+            topics=[metadata.MetadataRequestTopic(name=name) for name in ("missing", "hidden")],
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=True,
+        )
+        found = {each.name: each for each in wire.call(request, 9).topics}
+    assert found["missing"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert found["missing"].topic_authorized_operations == 1 << Can.WRITE | 1 << Can.DESCRIBE
+    assert found["hidden"].topic_authorized_operations == NOTHING
+
+
+def test_the_producers_of_an_invalid_name_are_an_invalid_topic(secured: Secured) -> None:
+    names = ("t", "an invalid name", "u")
+    secured.acl(Can.READ, On.TOPIC, "u")
+    with secured.login() as wire:
+        topics = [describe_producers.TopicRequest(name=name, partition_indexes=[0]) for name in names]
+        response = wire.call(describe_producers.DescribeProducersRequest(topics=topics), 0)
+    assert [(each.name, each.partitions[0].error_code) for each in response.topics] == list(
+        zip(names, (TOPIC_AUTH, ErrorCode.INVALID_TOPIC_EXCEPTION, 0), strict=True)
+    )
+
+
+def test_nothing_is_told_about_a_group_with_a_topic_that_may_not_be_described(secured: Secured) -> None:
+    joining = consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(
+        group_id="hidden", member_id="AAAAAAAAAAAAAAAAAAAAAA", member_epoch=0, rebalance_timeout_ms=60_000,
+        subscribed_topic_names=["t"], topic_partitions=[],
+    )  # fmt: skip
+    request = consumer_group_describe.ConsumerGroupDescribeRequest(
+        group_ids=["hidden"], include_authorized_operations=True
+    )
+    with WireClient(secured.plain) as wire:
+        assert wire.call(joining, 1).error_code == 0
+    secured.acl(Can.DESCRIBE, On.GROUP, "hidden")
+    with secured.login() as wire:
+        (refused,) = wire.call(request, 1).groups
+        assert refused.error_message
+        assert refused == consumer_group_describe.DescribedGroup(
+            group_id="hidden", error_code=TOPIC_AUTH, error_message=refused.error_message
+        )
+        secured.acl(Can.DESCRIBE, On.TOPIC, "t")
+        (described,) = wire.call(request, 1).groups
+    assert (described.error_code, len(described.members)) == (0, 1)
+    assert described.authorized_operations == 1 << Can.DESCRIBE
 
 
 def test_auto_creation_needs_create(secured: Secured) -> None:
@@ -926,8 +979,9 @@ def test_everyone_is_allowed_where_no_acl_is_found(make_server: Any, caplog: pyt
             assert produce(wire, "t", batch(b"x")).error_code == TOPIC_AUTH
     lines = [record.message for record in caplog.records if record.name == "kafka.authorizer.logger"]
     assert lines == [
-        "Principal = User:alice is Denied operation = WRITE from host = 127.0.0.1 on resource = TOPIC:LITERAL:t "
-        "for rule = DefaultDeny"
+        "Principal = User:alice is Denied operation = WRITE from host = 127.0.0.1 on resource = Topic:LITERAL:t "
+        "for request = Produce with resourceRefCount = 1 based on rule DefaultDeny; "
+        "to allow it: moldau acls add User:alice write topic t"
     ]
 
 
