@@ -23,6 +23,7 @@ _MODULES: Final = {
     "quotas": "quotas",
     "tls": "tls",
     "cluster": "describe_cluster",
+    "top": "top.command",
     "format": "format_directories",
     "log": "log",
     "spark": "spark",

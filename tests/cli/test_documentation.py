@@ -29,7 +29,7 @@ def all_commands() -> Iterator[tuple[str, str, click.Command]]:
 
 
 def section(name: str) -> str:
-    return next(part for part in PAGE.split("\n## ") if part.startswith(f"`moldau {name}"))
+    return next(part for part in PAGE.split("\n## ") if part.startswith((f"`moldau {name}`", f"`moldau {name} ")))
 
 
 @pytest.mark.parametrize(("name", "sub_name", "command"), list(all_commands()), ids=lambda value: str(value)[:20])

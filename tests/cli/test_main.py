@@ -67,6 +67,7 @@ COMMANDS = [
     ["tls"],
     ["tls", "make"],
     ["cluster"],
+    ["top"],
     ["doctor"],
     ["spark"],
     ["spark", "archive"],
