@@ -250,6 +250,13 @@ def _tls_security(settings: ListenerConfig, reload: ListenerReload, *, identifie
     from ..network.tls import TlsSecurity
 
     tls = tls_settings(settings, identifies=identifies)
+    general = settings.str("ssl.client.auth")
+    if general != tls.client_auth:
+        logger.warning(
+            "The listener %s does not ask clients for certificates: ssl.client.auth=%s applies to listeners without "
+            "SASL. Set %s for it",
+            settings.listener_name, general, settings.own_name("ssl.client.auth"),
+        )  # fmt: skip
     security = TlsSecurity(tls_context(settings, tls), _mapping(settings) if identifies else None)
     reload.add_tls(settings.listener_name, security, tls, identifies=identifies)
     return security

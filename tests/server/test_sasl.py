@@ -511,11 +511,13 @@ def test_passwords_without_encryption_beyond_this_machine_are_a_warning(
     assert "accepts passwords (PLAIN) without encryption beyond this machine" in caplog.text
 
 
-def test_sasl_over_tls(make_server: Any, tmp_path: Path) -> None:
-    from .test_tls import AUTHORITY, KEY, TlsClient
+def test_sasl_over_tls(make_server: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    from .test_tls import AUTHORITY, KEY, TRUSTED, TlsClient
 
     settings = {name.replace("sasl_plaintext", "sasl_ssl"): value for name, value in CONFIG.items()}
-    running = make_server(config=settings | KEY | {"listeners": "PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0"})
+    settings |= KEY | TRUSTED | {"ssl.client.auth": "required"}
+    running = make_server(config=settings | {"listeners": "PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0"})
+    assert "does not ask clients for certificates: ssl.client.auth=required applies to listeners without" in caplog.text
     sasl = Sasl(running)
     with TlsClient(sasl.address, tmp_path, AUTHORITY.issue("other")) as wire:
         handshake(wire)
