@@ -196,12 +196,12 @@ SECTIONS: Final = (
         ),
         Setting(
             "sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", None, MEDIUM,
-            "SASL mechanism between brokers: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.",
+            "SASL mechanism between brokers, one of `sasl.enabled.mechanisms`.",
             update=PER_BROKER, acted_on=True,
         ),
         Setting(
             "sasl.mechanism.controller.protocol", STRING, "GSSAPI", None, HIGH,
-            "SASL mechanism for connections to controllers: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.",
+            "SASL mechanism for connections to controllers.",
             acted_on=True,
         ),
         Setting(

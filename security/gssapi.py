@@ -21,8 +21,8 @@ from .kerberos_names import KerberosNames, NoNameError
 from .sasl import Identity, Job, SaslFailure
 
 MECHANISM: Final = "GSSAPI"
-_LAYER_NONE: Final = 1
-_OFFER: Final = bytes([_LAYER_NONE, 0, 0, 0])
+LAYER_NONE: Final = 1
+_OFFER: Final = bytes([LAYER_NONE, 0, 0, 0])
 _FAILURE: Final = "Authentication failed during authentication due to invalid credentials with SASL mechanism GSSAPI"
 
 
@@ -31,7 +31,7 @@ class SecurityContextError(Exception):
 
 
 class SecurityContext(Protocol):
-    """The server's side of a security context of GSSAPI. Its methods raise `SecurityContextError`."""
+    """One side of a security context of GSSAPI. Its methods raise `SecurityContextError`."""
 
     @property
     def established(self) -> bool:
@@ -42,13 +42,13 @@ class SecurityContext(Protocol):
         """The Kerberos principal of the client."""
 
     def step(self, token: bytes) -> bytes:
-        """The next token for the client; empty if it needs none."""
+        """The next token for the peer; empty if it needs none. The client's first step has an empty token."""
 
     def wrap(self, message: bytes) -> bytes:
-        """A message for the client, with a signature."""
+        """A message for the peer, with a signature."""
 
     def unwrap(self, message: bytes) -> bytes:
-        """A message of the client, whose signature is verified."""
+        """A message of the peer, whose signature is verified."""
 
 
 class GssapiExchange:
@@ -84,7 +84,7 @@ class GssapiExchange:
 
     def _end(self, token: bytes) -> bytes:
         choice = self._context.unwrap(token)
-        if len(choice) < len(_OFFER) or choice[0] != _LAYER_NONE:
+        if len(choice) < len(_OFFER) or choice[0] != LAYER_NONE:
             raise SecurityContextError("it requires a security layer (integrity or confidentiality); use SASL_SSL")
         self.identity = Identity(self._names.name_of(self._context.client))
         return b""

@@ -1,5 +1,5 @@
 """The client's side of SASL PLAIN (RFC 4616), SCRAM (RFC 5802, without channel binding) and OAUTHBEARER (RFC 7628),
-without I/O."""
+without I/O. That of GSSAPI is `gssapi_client`."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ class Credentials(NamedTuple):
     token: Callable[[], str] | None = None
     """OAUTHBEARER: returns a token, which contains the user. It may wait for a server, so it is called in a thread.
     Raises `SaslClientError`."""
+    new_client: Callable[[str], SaslClient] | None = None
+    """GSSAPI: begins an authentication at a host. The client may wait for a server, so it is called in a thread."""
 
     def __repr__(self) -> str:
         return f"Credentials({self.mechanism}, {self.user}, [hidden])"
@@ -65,8 +67,10 @@ def credentials_of(mechanism: str, jaas: str) -> Credentials:
     return Credentials(mechanism, entry.options["username"], entry.options["password"], by_token)
 
 
-def new_client(credentials: Credentials, nonce: str) -> SaslClient:
-    """Begin an authentication. ``nonce``: random printable characters without commas."""
+def new_client(credentials: Credentials, nonce: str, host: str = "") -> SaslClient:
+    """Begin an authentication at a host. ``nonce``: random printable characters without commas."""
+    if credentials.new_client is not None:
+        return credentials.new_client(host)
     if credentials.mechanism == PLAIN:
         return _Plain(credentials)
     if credentials.token is not None:

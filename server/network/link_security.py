@@ -1,8 +1,8 @@
 """How a link is secured: TLS, and the SASL exchange with which this node authenticates at another one.
 
 `SaslLogin` decides which request comes next. The link sends them before all others, and again before the session ends
-(KIP-368). A step of SCRAM computes for milliseconds, and a token of OAUTHBEARER may come from a server, so these run in
-a thread.
+(KIP-368). A step of SCRAM computes for milliseconds, and a token of OAUTHBEARER or a ticket of Kerberos may come from a
+server, so these run in a thread.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class LoginError(Exception):
 class SaslLogin:
     """One authentication."""
 
-    def __init__(self, security: LinkSecurity, nonce: str) -> None:
-        """``nonce``: random printable characters without commas."""
+    def __init__(self, security: LinkSecurity, nonce: str, host: str) -> None:
+        """``nonce``: random printable characters without commas. ``host``: that of the peer."""
         assert security.credentials is not None
         self._security = security
         self._credentials = security.credentials
-        self._client = new_client(security.credentials, nonce)
+        self._client = new_client(security.credentials, nonce, host)
         self.lifetime_ms = 0
         """When the exchange is complete: how long the session lasts; 0 is unlimited."""
 
@@ -79,7 +79,7 @@ class SaslLogin:
     @property
     def waits_for_token(self) -> bool:
         """Whether the first token must be computed in a thread."""
-        return self._credentials.token is not None
+        return self._credentials.token is not None or self._credentials.new_client is not None
 
     def after_token(self, response: Any) -> Callable[[], bytes | None]:
         """Computes the next token; None: the exchange is complete. It may raise SaslClientError. Raises LoginError."""

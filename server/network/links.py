@@ -394,7 +394,7 @@ class Link:
         self._is_ready = False
         if self._setup_timer is None:
             self._limit_setup("not authenticated again")
-        login = SaslLogin(self._security, self._links.new_nonce())
+        login = SaslLogin(self._security, self._links.new_nonce(), self.address.host)
         self._send_own(login.first(), HANDSHAKE_VERSION, lambda response: self._shook_hands(login, response))
 
     def _send_own(self, request: Request, version: int, answered: Callable[[Any], None]) -> None:

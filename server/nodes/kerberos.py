@@ -1,10 +1,13 @@
 """Kerberos on this machine, with its GSSAPI library: the credentials of a service, and security contexts.
 
+A service is also a client of others, with the same key: the library requests tickets for it, and renews them.
+
 It needs the package gssapi, which only servers with the mechanism GSSAPI import.
 """
 
 from __future__ import annotations
 
+import os
 from typing import Final
 
 import gssapi
@@ -81,6 +84,59 @@ class Acceptor:
         assert self._context is not None
         try:
             return bytes(raw.unwrap(self._context, message).message)
+        except GSSError as error:
+            raise SecurityContextError(_text(error)) from None
+
+
+class Initiator:
+    """The client's side; see `security.gssapi.SecurityContext`."""
+
+    def __init__(self, principal: str, keytab: str | None, service: str) -> None:
+        """``keytab``: see `ServiceKey`. ``service``: ``name@host``. Raises `SecurityContextError`."""
+        self.client = principal
+        # Tickets stay in memory, for all contexts of the principal.
+        keytab = keytab or os.environ.get("KRB5_KTNAME", "/etc/krb5.keytab")
+        store = {"client_keytab": keytab, "ccache": f"MEMORY:moldau-{principal}"}
+        try:
+            credentials = gssapi.Credentials(
+                name=gssapi.Name(principal, gssapi.NameType.kerberos_principal),
+                usage="initiate",
+                store=store,
+                mechs=[gssapi.MechType.kerberos],
+            )
+            self._context = gssapi.SecurityContext(
+                name=gssapi.Name(service, gssapi.NameType.hostbased_service),
+                creds=credentials,
+                usage="initiate",
+                mech=gssapi.MechType.kerberos,
+                flags=gssapi.RequirementFlag.mutual_authentication | gssapi.RequirementFlag.integrity,
+            )
+        except GSSError as error:
+            raise SecurityContextError(_text(error)) from None
+
+    @property
+    def established(self) -> bool:
+        """See the protocol."""
+        return bool(self._context.complete)
+
+    def step(self, token: bytes) -> bytes:
+        """See the protocol."""
+        try:
+            return self._context.step(token or None) or b""
+        except GSSError as error:
+            raise SecurityContextError(_text(error)) from None
+
+    def wrap(self, message: bytes) -> bytes:
+        """See the protocol."""
+        try:
+            return bytes(self._context.wrap(message, False).message)
+        except GSSError as error:
+            raise SecurityContextError(_text(error)) from None
+
+    def unwrap(self, message: bytes) -> bytes:
+        """See the protocol."""
+        try:
+            return bytes(self._context.unwrap(message).message)
         except GSSError as error:
             raise SecurityContextError(_text(error)) from None
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ...config.definition import ConfigError
+from ...security.gssapi import MECHANISM as GSSAPI
+from ...security.jaas import MODULES
 from ...security.oauthbearer import MECHANISM as OAUTHBEARER
-from ...security.sasl_client import MECHANISMS, Credentials, SaslClientError, credentials_of
+from ...security.sasl_client import Credentials, SaslClientError, credentials_of
 from ..concurrency.clock import wall_clock
 from ..network.link_security import PLAINTEXT, LinkSecurity
 from .listener_security import key_store_of, trusted_by, versions_and_ciphers
@@ -58,8 +60,8 @@ def _security(
 
 def _credentials(settings: ListenerConfig, mechanism: str, mechanism_setting: str, name: str) -> Credentials:
     where = f"This node cannot connect to the listener {settings.listener_name} of other nodes"
-    if mechanism not in (*MECHANISMS, OAUTHBEARER):
-        problem = f"{mechanism_setting} is {mechanism}, but only {', '.join((*MECHANISMS, OAUTHBEARER))} are supported"
+    if mechanism not in MODULES:
+        problem = f"{mechanism_setting} is {mechanism}, but only {', '.join(MODULES)} are supported"
         raise ConfigError(f"{where}: {problem}", mechanism_setting)
     text = settings.text(name)
     if text is None:
@@ -68,6 +70,10 @@ def _credentials(settings: ListenerConfig, mechanism: str, mechanism_setting: st
         from .oauthbearer_login import token_credentials  # few nodes use it
 
         return token_credentials(settings, text, name, wall_clock)
+    if mechanism == GSSAPI:
+        from .gssapi_security import kerberos_credentials  # few nodes use it
+
+        return kerberos_credentials(settings, text, name)
     try:
         return credentials_of(mechanism, text)
     except SaslClientError as error:

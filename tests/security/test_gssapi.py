@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from moldau.security.gssapi import GssapiExchange, SecurityContextError
+from moldau.security.gssapi_client import GssapiClient
 from moldau.security.kerberos_names import KerberosNames
 from moldau.security.sasl import Identity, SaslFailure
+from moldau.security.sasl_client import SaslClientError
 
 from .evaluation import evaluate
 
@@ -86,3 +88,41 @@ def test_failures() -> None:
     exchange = Exchange(b"", realm="OTHER")
     exchange.send(b"token")
     exchange.fails(CHOICE, "no rule")
+
+
+class Initiator(Context):
+    """Is established after the server's last token, to which it has no answer."""
+
+    def step(self, token: bytes) -> bytes:
+        if self.answers[0] == b"first" and token:
+            raise SecurityContextError("the first token is the client's")
+        return self.answers.pop(0)
+
+
+@pytest.mark.parametrize("answers", [(b"last",), (b"middle", b"last")])
+def test_a_node_authenticates_as_a_client(answers: tuple[bytes, ...]) -> None:
+    server = Exchange(*answers).exchange
+    client = GssapiClient(lambda: Initiator(b"token", *[b"token"] * (len(answers) - 1), b""))
+    message: bytes | None = client.first()
+    while message is not None:
+        message = client.next(evaluate(server, message))
+    assert server.identity == Identity("alice")
+
+
+def test_a_node_refuses_a_security_layer_and_invalid_tokens() -> None:
+    client = GssapiClient(lambda: Initiator(b"token", b""))
+    client.first()
+    assert client.next(b"last") == b""
+    for token, reason in ((b"wrapped \x06\0\0\0", "requires a security layer"), (b"x", "an invalid signature")):
+        with pytest.raises(SaslClientError, match=f"Kerberos: .*{reason}"):
+            client.next(token)
+    assert client.next(CHOICE) == CHOICE + b"alice@REALM"
+    assert client.next(b"") is None
+
+
+def test_a_node_without_a_ticket_states_why() -> None:
+    def new_context() -> Context:
+        raise SecurityContextError("Cannot contact any KDC")
+
+    with pytest.raises(SaslClientError, match="Kerberos: Cannot contact any KDC"):
+        GssapiClient(new_context).first()

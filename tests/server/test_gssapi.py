@@ -9,8 +9,14 @@ from typing import Any
 
 import pytest
 
+from moldau.config.broker_config import BrokerConfig, StaticValue
+from moldau.config.definition import ConfigError
 from moldau.protocol.errors import ErrorCode
+from moldau.security.sasl_client import SaslClientError
+from moldau.server.network.link_security import HANDSHAKE_VERSION, LinkSecurity, SaslLogin
+from moldau.server.nodes.listener_reload import ListenerReload
 from moldau.server.nodes.node_server import StartError
+from moldau.server.nodes.outgoing_security import to_brokers
 from moldau.testing.kerberos import REALM, KerberosRealm
 from moldau.testing.requirements import require_gssapi
 from moldau.testing.wire import WireClient
@@ -118,6 +124,52 @@ def test_without_mutual_authentication_the_server_continues_immediately(serve: A
         assert context.unwrap(response.auth_bytes).message == b"\x01\0\0\0"
         assert authenticate(wire, context.wrap(b"\x01\0\0\0", False).message).error_code == 0
         assert is_served(wire)
+
+
+def links_of(kerberos: Kerberos, changes: dict[str, str] | None = None) -> LinkSecurity:
+    settings = CONFIG | jaas(kerberos.keytab) | {"sasl.mechanism.inter.broker.protocol": "GSSAPI"} | (changes or {})
+    settings |= {
+        "process.roles": "broker",
+        "controller.quorum.bootstrap.servers": "localhost:1",
+        "inter.broker.listener.name": "SASL_PLAINTEXT",
+    }
+    config = BrokerConfig({name: StaticValue(text, "test") for name, text in settings.items()})
+
+    def no_reload() -> ListenerReload:
+        raise AssertionError("without TLS")
+
+    return to_brokers(config, no_reload)
+
+
+@pytest.mark.full
+def test_a_node_authenticates_at_another_one(serve: Any, kerberos: Kerberos) -> None:
+    security = links_of(kerberos)
+    server = serve()
+    for _ in range(2):  # the second time with the ticket of the first
+        login = SaslLogin(security, "nonce", "localhost")
+        assert login.waits_for_token
+        with server.wire() as wire:
+            token: bytes | None = login.after_handshake(wire.call(login.first(), HANDSHAKE_VERSION))()
+            while token is not None:
+                token = login.after_token(authenticate(wire, token))()
+            assert server.principal_of(wire) == "User:kafka"
+            assert is_served(wire)
+    unknown = SaslLogin(security, "nonce", "elsewhere.example")
+    with server.wire() as wire:
+        first = unknown.after_handshake(wire.call(unknown.first(), HANDSHAKE_VERSION))
+        with pytest.raises(SaslClientError, match=r"Kerberos: .* not found in Kerberos database"):
+            first()
+
+
+@pytest.mark.full
+def test_a_node_without_a_usable_key_does_not_start(kerberos: Kerberos) -> None:
+    for changes, words in (
+        ({JAAS: f"{MODULE} useKeyTab=true keyTab=/missing principal=x;"}, "the keytab /missing cannot be read"),
+        (jaas(kerberos.keytab, "kafka/other@X"), "cannot be used for the principal kafka/other@X"),
+        ({"sasl.kerberos.service.name": "moldau", JAAS: "a.B required;"}, "the login module of GSSAPI must be"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            links_of(kerberos, changes)
 
 
 def assert_fails(response: Any) -> None:
