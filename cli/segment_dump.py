@@ -6,6 +6,7 @@ Damage is a fact like any other, with its position, and reading continues after 
 
 import mmap
 from collections.abc import Callable, Iterator
+from copy import copy
 from pathlib import Path
 from struct import Struct as Layout
 from typing import Any, Final
@@ -37,6 +38,7 @@ from ..protocol.records import (
     iter_records,
     read_batch_header,
 )
+from ..protocol.schema import Struct
 from ..protocol.uuid import uuid_to_str
 from .output import binary_as_json
 
@@ -222,7 +224,8 @@ def _metadata_facts(batch: RecordBatch, path: Path) -> Iterator[Fact]:
     except MetadataLogError as error:
         yield {"kind": "damage", "base_offset": batch.base_offset, "problem": str(error)}
         return
-    for offset, record in enumerate((*decoded.control, *decoded.records), batch.base_offset):
+    for offset, found in enumerate((*decoded.control, *decoded.records), batch.base_offset):
+        record = _without_secrets(found)
         yield {
             "kind": "metadata",
             "offset": offset,
@@ -230,6 +233,25 @@ def _metadata_facts(batch: RecordBatch, path: Path) -> Iterator[Fact]:
             "fields": struct_as_json(record),
             "text": struct_as_text(record),
         }
+
+
+def _without_secrets(record: Struct) -> Struct:
+    """A metadata record whose passwords and keys are hidden: dumps are shown to others."""
+    from ..config.broker import setting_behind
+    from ..metadata.image import BROKER_RESOURCE
+    from ..metadata.records import ConfigRecord, UserScramCredentialRecord
+
+    if isinstance(record, UserScramCredentialRecord):
+        shown = copy(record)
+        shown.salt = shown.stored_key = shown.server_key = b""
+        return shown
+    if isinstance(record, ConfigRecord) and record.resource_type == BROKER_RESOURCE and record.value is not None:
+        setting = setting_behind(record.name)
+        if setting is None or setting.is_sensitive:  # of unknown settings, nothing is known
+            shown_config = copy(record)
+            shown_config.value = "[hidden]"
+            return shown_config
+    return record
 
 
 def _dump_offset_index(path: Path, records: bool) -> Iterator[Fact]:

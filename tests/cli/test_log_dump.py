@@ -1,5 +1,6 @@
 """``moldau log dump``: synthetic files, damaged files, and files of a real log directory."""
 
+import base64
 import json
 import struct
 from pathlib import Path
@@ -12,7 +13,7 @@ from moldau.group_coordinator.records import OffsetCommitKey, OffsetCommitValue,
 from moldau.log.producer_state import ProducerState
 from moldau.metadata.batches import control_batch, metadata_batches
 from moldau.metadata.outcome import Versioned
-from moldau.metadata.records import PartitionRecord, TopicRecord
+from moldau.metadata.records import ConfigRecord, PartitionRecord, TopicRecord, UserScramCredentialRecord
 from moldau.protocol.compression import Codec
 from moldau.protocol.messages.control_records import LeaderChangeMessage, Voter
 from moldau.protocol.records import Record, build_batch, iter_batches
@@ -217,6 +218,35 @@ def test_metadata_records_are_decoded(run: Run, tmp_path: Path) -> None:
     assert decoded[2]["fields"]["partition_id"] == 0
     words = run("log", "dump", "-r", str(segment)).text
     assert f"TopicRecord(name='events', topic_id={TOPIC_ID})" in words
+
+
+def test_passwords_and_keys_of_metadata_records_are_hidden(run: Run, tmp_path: Path) -> None:
+    directory = tmp_path / "__cluster_metadata-0"
+    directory.mkdir()
+    user = UserScramCredentialRecord(
+        name="alice", mechanism=1, salt=b"secret", stored_key=b"secret", server_key=b"secret", iterations=4096
+    )
+    configs = [
+        ConfigRecord(resource_type=4, resource_name="1", name=name, value=value)
+        for name, value in (
+            ("listener.name.x.plain.sasl.jaas.config", 'module required password="secret";'),
+            ("ssl.key.password", "secret"),
+            ("a.plugin.key", "secret"),
+            ("num.io.threads", "8"),
+        )
+    ]
+    records = [Versioned(record, 0) for record in (user, *configs)]
+    data = b"".join(
+        batch for _, batch in metadata_batches(records, base_offset=0, epoch=1, timestamp_ms=1000, max_records=100)
+    )
+    segment = directory / "00000000000000000000.log"
+    segment.write_bytes(data)
+    decoded = [fact["fields"] for fact in facts(run, "-r", segment) if fact["kind"] == "metadata"]
+    assert (decoded[0]["name"], decoded[0]["iterations"], decoded[0]["stored_key"]) == ("alice", 4096, "")
+    assert [fields["value"] for fields in decoded[1:]] == ["[hidden]", "[hidden]", "[hidden]", "8"]
+    words = run("log", "dump", "-r", str(segment)).text
+    assert "secret" not in words
+    assert base64.b64encode(b"secret").decode() not in words
 
 
 def test_records_of_groups_are_decoded(run: Run, tmp_path: Path) -> None:
