@@ -19,6 +19,10 @@ class Parsed(ABC):
     identity: str
     """Equal for schemas that differ in formatting only: they share one id."""
 
+    def may_equal(self, text: str) -> bool:
+        """Whether a schema of this kind with this text can have the same identity; without parsing the text."""
+        return True
+
     @abstractmethod
     def problems_reading(self, written: Parsed) -> list[str]:
         """Why a reader with this schema cannot read values written with the other one; empty if it can."""

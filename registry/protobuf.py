@@ -40,6 +40,11 @@ _GROUPS: Final = (
     {"fixed32", "sfixed32"},
     {"fixed64", "sfixed64"},
 )
+_TOKEN: Final = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(?P<token>[A-Za-z_]\w*|[{=])""", re.DOTALL
+)
+_DECLARATIONS: Final = frozenset({("message", "{"), ("enum", "{"), ("service", "{"), ("group", "=")})
+"""A keyword, and what stands after the name that it declares."""
 _LENGTH_DELIMITED: Final = frozenset({"string", "bytes", "message"})
 
 
@@ -59,6 +64,11 @@ class ProtobufSchema(Parsed):
         self.text = self.normalized = text
         self.serialized = base64.b64encode(self.file.SerializeToString(deterministic=True)).decode()
         self.identity = self.serialized
+        self._declared = _declared_in_file(self.file)
+
+    def may_equal(self, text: str) -> bool:
+        """Each protoc is a process, so a registry that starts must not compile all schemas to find an equal one."""
+        return _declared_in(text) == self._declared
 
     def problems_reading(self, written: Parsed) -> list[str]:
         assert isinstance(written, ProtobufSchema)
@@ -83,6 +93,24 @@ def _from_base64(text: str) -> FileDescriptorProto | None:
         return FileDescriptorProto.FromString(base64.b64decode(text, validate=True)) if text else None
     except (binascii.Error, ValueError, DecodeError):
         return None
+
+
+def _declared_in(text: str) -> set[str]:
+    """The names of messages, enums and services, nested ones as well, in a text or a descriptor."""
+    file = _from_base64(text)
+    if file is not None:
+        return _declared_in_file(file)
+    tokens = [match["token"] for match in _TOKEN.finditer(text) if match["token"]]
+    triples = zip(tokens, tokens[1:], tokens[2:], strict=False)
+    return {name for keyword, name, after in triples if (keyword, after) in _DECLARATIONS}
+
+
+def _declared_in_file(file: FileDescriptorProto) -> set[str]:
+    found = {*(each.name for each in file.enum_type), *(each.name for each in file.service)}
+    for message in _messages(file).values():
+        if not message.options.map_entry:
+            found |= {message.name, *(each.name for each in message.enum_type)}
+    return found
 
 
 def _compiled(text: str, imported: Mapping[str, FileDescriptorProto]) -> FileDescriptorProto:

@@ -377,6 +377,8 @@ class Registry:
             return False
         if stored.text in (schema.text, parsed.text):
             return True
+        if not parsed.may_equal(stored.text):
+            return False
         try:
             return self._parse(state, stored).identity == parsed.identity
         except SchemaError:  # another registry has accepted it

@@ -17,7 +17,10 @@ from moldau.console.brokers import Brokers
 from moldau.console.fetching import batches, fetch, load_topic
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from moldau.protocol.records import iter_records
+from moldau.registry.parsed import Parsed
+from moldau.registry.records import Schema
 from moldau.registry.registry import Registry
+from moldau.registry.schemas import parse
 from moldau.registry.state import State
 from moldau.registry.topic import SchemasTopic
 from moldau.testing import Broker
@@ -136,6 +139,28 @@ def test_a_registry_that_starts_reads_everything_from_the_topic(start: Start) ->
     assert second.ask("GET", "/subjects/a/versions?deleted=true") == (200, [1, 2])
     assert second.ask("GET", "/config/a") == (200, {"compatibilityLevel": "FULL"})
     assert second.register("b", STRING) == 3
+
+
+def test_a_registry_that_starts_does_not_compile_all_protobuf_schemas_for_a_new_one(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = start()
+    texts = [f'syntax = "proto3"; message M{number} {{ int32 a = 1; }}' for number in range(4)]
+    ids = [
+        first.register(f"s{number}", {"schemaType": "PROTOBUF", "schema": text}) for number, text in enumerate(texts)
+    ]
+    second = start()
+    parsed: list[str] = []
+
+    def counted(schema: Schema, imported: Any) -> Parsed:
+        parsed.append(schema.text)
+        return parse(schema, imported)
+
+    monkeypatch.setattr("moldau.registry.registry.parse", counted)
+    new = texts[0].replace("M0", "N")
+    assert second.register("new", {"schemaType": "PROTOBUF", "schema": new}) not in ids
+    assert parsed == [new]
+    assert second.register("copy", {"schemaType": "PROTOBUF", "schema": texts[2].replace(" {", "{")}) == ids[2]
 
 
 def test_registries_that_write_at_the_same_time_never_give_one_id_twice(start: Start) -> None:

@@ -171,6 +171,26 @@ def test_a_protobuf_text_and_its_descriptor_are_one_schema() -> None:
     assert ProtobufSchema(text.serialized).identity == text.identity
 
 
+@pytest.mark.parametrize(
+    ("text", "is_possible"),
+    [
+        ('syntax="proto3";// message X {\nmessage M{map<string, N> m=1;message N{} enum E{Z=0;}} service S{}', True),
+        ('syntax = "proto3"; message M { map<string,N> m = 1; message N {} /* { */ enum E { Z = 0; } }', False),
+        ('syntax = "proto3"; message M {} message N { string message = 1; } enum E { Z = 0; } service S {}', True),
+        ("not a schema", False),
+    ],
+)
+def test_a_protobuf_schema_with_other_names_is_another_one(text: str, is_possible: bool) -> None:
+    schema = ProtobufSchema(
+        """syntax = 'proto3';
+        message M { map<string, N> m = 1; message N { string message = 1; } enum E { Z = 0; } }
+        service S { option deprecated = true; }"""
+    )
+
+    assert schema.may_equal(schema.serialized)
+    assert schema.may_equal(text) is is_possible
+
+
 @pytest.mark.parametrize("text", ["message", 'syntax = "proto3"; message M { int32 a = 1; int32 b = 1; }', "AAAA"])
 def test_an_invalid_protobuf_schema_is_explained(text: str) -> None:
     with pytest.raises(SchemaError):
