@@ -72,10 +72,14 @@ def _offsets(
 
 def _for_partition(positions: Positions, partition: int, name: str) -> Position:
     if not isinstance(positions, Mapping):
-        return positions
-    if partition not in positions:
+        position = positions
+    elif partition in positions:
+        position = positions[partition]
+    else:
         raise ValueError(f"{name} has no position for partition {partition}; add one, or set `partitions`")
-    return positions[partition]
+    if isinstance(position, bool):
+        raise ValueError(f"{name} is {position}; use an offset, 'earliest', 'latest', or a time")
+    return position
 
 
 def _checked_offset(topic: str, partition: int, offset: int, there: Range, name: str) -> int:

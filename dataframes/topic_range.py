@@ -10,6 +10,7 @@ Memory is bounded by one batch (``batch_rows`` records, about `BATCH_BYTES` of k
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
@@ -35,6 +36,11 @@ BATCH_BYTES: Final = 64 << 20
 QUEUED_KBYTES: Final = 32 << 10
 _CONSUMED_AT_ONCE: Final = 5_000
 _POLL_S: Final = 0.2
+
+# librdkafka logs each attempt to connect, twenty per second. What matters is raised as an exception, so its lines are
+# only shown to programs that configure logging.
+logger = logging.getLogger("moldau.dataframes")
+logger.addHandler(logging.NullHandler())
 
 
 def read_topic(
@@ -83,14 +89,18 @@ def read_topic(
     :raises ImportError: the extra ``moldau[dataframes]`` is not installed.
     """
     _require_packages()
-    if limit is not None and limit < 0:
-        raise ValueError(f"limit is {limit}; it must not be negative")
+    if not isinstance(topic, str) or not topic:
+        raise ValueError(f"topic is {topic!r}; it must be the name of a topic")
+    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
+        raise ValueError(f"limit is {limit!r}; it must be a number of records and not negative")
+    if isinstance(partitions, int):
+        raise ValueError(f"partitions is {partitions}; it must be a list such as [{partitions}]")
     if isolation_level not in ("read_committed", "read_uncommitted"):
         raise ValueError(f"isolation_level is {isolation_level!r}; use 'read_committed' or 'read_uncommitted'")
     servers = bootstrap_servers or os.environ.get("KAFKA_BOOTSTRAP_SERVERS") or DEFAULT_BOOTSTRAP_SERVERS
     properties = _properties(servers, isolation_level, config or {})
     decoders = ColumnDecoder("key", key, key_type), ColumnDecoder("value", value, value_type)
-    with _connected(properties) as consumer, _explained(topic, servers):
+    with _connected(properties, topic) as consumer:
         chosen = _choose_partitions(consumer, topic, partitions, timeout_s)
         offsets = resolve(consumer, topic, chosen, start, end, timeout_s)
     return TopicRange(topic, offsets, limit, decoders, headers, properties, progress, timeout_s)
@@ -198,8 +208,7 @@ class TopicRange:
         read = _Remaining(self.topic, self.offsets, self._limit)
         if read.is_complete:
             return
-        servers = str(self._properties["bootstrap.servers"])
-        with _connected(self._properties) as consumer, _explained(self.topic, servers):
+        with _connected(self._properties, self.topic) as consumer:
             consumer.assign([TopicPartition(self.topic, each, read.positions[each]) for each in read.positions])
             last_arrival = time.monotonic()
             while not read.is_complete:
@@ -359,34 +368,37 @@ def _properties(servers: str, isolation_level: str, config: Mapping[str, Any]) -
 
 
 @contextmanager
-def _connected(properties: Mapping[str, Any]) -> Iterator[Consumer]:
-    import logging
+def _connected(properties: Mapping[str, Any], topic: str) -> Iterator[Consumer]:
+    """A consumer, whose errors become TopicReadError. Raises ValueError for a property that librdkafka refuses."""
+    from confluent_kafka import Consumer, KafkaError, KafkaException
 
-    from confluent_kafka import Consumer
+    reasons: list[str] = []
+    own_callback = properties.get("error_cb")
 
-    # librdkafka writes to the terminal without a logger; what matters is raised as an exception.
-    consumer = Consumer(dict(properties), logger=logging.getLogger("moldau.dataframes"))
+    def keep(error: KafkaError) -> None:
+        reasons.append(error.str())
+        if own_callback is not None:
+            own_callback(error)
+
+    try:
+        consumer = Consumer({**properties, "error_cb": keep}, logger=logger)
+    except KafkaException as exception:
+        raise ValueError(f"librdkafka refuses the configuration: {exception.args[0].str()}") from None
     try:
         yield consumer
-    finally:
-        consumer.close()
-
-
-@contextmanager
-def _explained(topic: str, servers: str) -> Iterator[None]:
-    """Errors of librdkafka as TopicReadError."""
-    from confluent_kafka import KafkaError, KafkaException
-
-    try:
-        yield
     except KafkaException as exception:
         error = exception.args[0]
         if error.code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN):
+            consumer.poll(0)  # calls `keep`
+            details = "; ".join(dict.fromkeys([error.str(), *reasons[-1:]]))
             raise TopicReadError(
-                f"no response from {servers}: {error.str()}; check the address and the client's security settings"
+                f"no response from {properties['bootstrap.servers']}: {details}; "
+                "check the address and the client's security settings"
             ) from exception
         _check(error, topic)
         raise
+    finally:
+        consumer.close()
 
 
 def _choose_partitions(consumer: Consumer, topic: str, wanted: Iterable[int] | None, timeout_s: float) -> list[int]:

@@ -280,10 +280,28 @@ def test_what_cannot_be_read_has_a_clear_error(kafka: Broker, address: str) -> N
         ({"limit": -1}, "limit is -1"),
         ({"isolation_level": "all"}, "isolation_level is 'all'"),
         ({"end": {3: 1}}, "end has no position for partition 0"),
+        ({"end": True}, "end is True"),
+        ({"limit": "2"}, "limit is '2'"),
+        ({"partitions": 0}, r"must be a list such as \[0\]"),
+        ({"config": {"no.such": 1}}, 'No such configuration property: "no.such"'),
     ]
     for arguments, message in invalid:
         with pytest.raises(ValueError, match=message):
             read_topic(topic, address, **arguments)
+
+
+@pytest.mark.parametrize("name", ["", None, ["orders"]])
+def test_the_name_of_a_topic_is_a_text(name: Any) -> None:
+    with pytest.raises(ValueError, match="it must be the name of a topic"):
+        read_topic(name)
+
+
+def test_a_server_that_does_not_respond_is_explained_once() -> None:
+    program = "import moldau; moldau.read_topic('orders', '127.0.0.1:1', timeout_s=0.5)"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.count("Connection refused") == 1
+    assert ended.stderr.splitlines()[0].startswith("Traceback")
 
 
 def test_an_unknown_topic_is_not_created(kafka: Broker, address: str) -> None:
