@@ -64,6 +64,7 @@ ONE_BROKER = {
     "test_kill_rounds": _OWN_SERVERS,
     "test_log_dirs": "it sets the log directories of one broker",
     "test_log_verify": _OWN_SERVERS,
+    "test_replication_throttles": _OWN_SERVERS,
     "test_retention": _ONE_CONNECTION,
     "test_transactions_directories": _OWN_SERVERS,
     "test_transactions_same_answers": _COMPARISON,

@@ -516,8 +516,8 @@ class _Read:
 
     def _complete_response(self, response: FetchResponse, with_records: list[PartitionKey]) -> None:
         fetch = self._fetch
-        if self._throttled_bytes:
-            self._broker.replication.throttling.sent(self._throttled_bytes)
+        if fetch.limits.is_follower:
+            self._broker.replication.throttling.responded(self._throttled_bytes)
         if fetch.session is not None and with_records and len(fetch.partitions) > 1:
             fetch.session.move_to_end(with_records)
         for leader_id in self._leaders:

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 _LEADER_REPLICAS: Final = "leader.replication.throttled.replicas"
 _FOLLOWER_REPLICAS: Final = "follower.replication.throttled.replicas"
 
+_EMPTY_RESPONSE_BYTES: Final = 16
+"""The size of a fetch response without partitions, with its length. As in Apache Kafka, each response to a follower
+counts. So a leader with a rate of 0 sends a throttled replica nothing more while followers fetch, whereas the rate of a
+follower with 0 is measured by what it has received, and lets one response through every eleven seconds."""
+
 
 class Throttling:
     """See the module docstring."""
@@ -48,9 +53,10 @@ class Throttling:
         """Whether the bytes that are sent to followers of this partition count."""
         return self._sending.is_limited and self._is_throttled(partition, _LEADER_REPLICAS)
 
-    def sent(self, size: int) -> None:
-        """This many bytes that count were sent."""
-        self._sending.record(size, self._now_ms())
+    def responded(self, size: int) -> None:
+        """A follower gets a response with this many bytes of records that count."""
+        if self._sending.is_limited:
+            self._sending.record(size + _EMPTY_RESPONSE_BYTES, self._now_ms())
 
     # As follower
 

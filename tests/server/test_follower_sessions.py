@@ -22,6 +22,7 @@ from moldau.protocol.messages.fetch import (
 )
 from moldau.replication.partition import Partition
 from moldau.testing.builders import batch, produce, values
+from moldau.testing.config_requests import BROKER, DELETE, SET, TOPIC, alter
 from moldau.testing.wire import WireClient
 
 from .conftest import RunningServer
@@ -239,6 +240,25 @@ def test_records_that_a_throttle_withholds_do_not_end_the_wait(server: RunningSe
         assert server.call(lambda: changes.waiting is not None and not changes.appended_bytes)
         append(server, 1, b"awaited")
         assert values(follower.receive()[1]) == [b"awaited"]
+
+
+def test_an_empty_response_to_a_follower_exceeds_a_rate_of_0(server: RunningServer, topic_id: bytes) -> None:
+    throttling = server.broker.replication.throttling
+    partition = server.partition("t", 0)
+    with server.wire() as wire:
+        node = str(server.broker.node_id)
+        assert alter(wire, TOPIC, "t", ("leader.replication.throttled.replicas", SET, "*")) == "NONE"
+        assert alter(wire, BROKER, node, ("leader.replication.throttled.rate", SET, "0")) == "NONE"
+        server.wait_until(lambda: throttling.counts(partition))
+        server.call(lambda: lead(partition, isr=(partition.local_id,)))
+        follower = Follower(server, topic_id, wire, PARTITIONS)
+        assert not server.call(lambda: throttling.withholds(partition, ABSENT))
+        follower.fetch()
+        append(server, 0, b"withheld")
+        assert values(follower.fetch().get(0, PartitionData())) == []
+        assert alter(wire, BROKER, node, ("leader.replication.throttled.rate", DELETE, None)) == "NONE"
+        server.wait_until(lambda: not throttling.counts(partition))
+        assert values(follower.fetch()[0]) == [b"withheld"]
 
 
 def test_the_log_start_offset_is_told(server: RunningServer, topic_id: bytes) -> None:
