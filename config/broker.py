@@ -52,6 +52,12 @@ _OWN: Final = Section(
         acted_on=True,
     ),
     Setting(
+        "moldau.allow.unenforced.acls", BOOLEAN, False, None, LOW,
+        "Whether a node without authorizer.class.name starts although the metadata has ACLs, so that every client has "
+        "full access.",
+        acted_on=True,
+    ),
+    Setting(
         "moldau.metrics.listener", STRING, None, None, LOW,
         "HOST:PORT of the HTTP listener of metrics: /metrics for Prometheus, /healthz and /readyz. Not set: none.",
         acted_on=True,

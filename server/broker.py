@@ -365,10 +365,6 @@ class Broker:
     def _new_authorizer(self, config: BrokerConfig, pace: Pace | None) -> Authorizer | None:
         """Created before the publisher: a change of the ACLs is in effect first."""
         if not config.str("authorizer.class.name"):
-            if self.metadata.image.access_control_entries:
-                logger.warning(
-                    "The metadata has ACLs, but authorizer.class.name is not set: every client may do everything"
-                )
             return None
         from .authorizer import new_authorizer  # a broker without ACLs does not need it
 

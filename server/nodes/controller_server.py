@@ -21,7 +21,7 @@ from ..storage.controller_storage import ControllerStorage, open_controller_stor
 from ..upkeep.metadata_snapshots import MetadataSnapshots
 from ..upkeep.trash import Trash
 from .controller_listener import ControllerListener
-from .node_server import CLOSE_GRACE_SECONDS, NodeServer
+from .node_server import CLOSE_GRACE_SECONDS, NodeServer, require_authorizer
 
 if TYPE_CHECKING:
     from ...metadata.image import MetadataDelta, MetadataImage
@@ -62,6 +62,7 @@ class ControllerServer(NodeServer):
             run_soon = EndOfIteration(loop.call_soon)
             self._group_commit = group_commit = GroupCommit(loop, background, self._clock, run_soon)
             metadata = self._storage.metadata
+            require_authorizer(config, metadata.image)
             file_jobs = FileJobs(background.executor(_THREADS))
             delay_ms = metadata.settings.delete_delay_ms
             self._trash = Trash(loop, file_jobs, timers, self._storage, self._clock, lambda: delay_ms)

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from random import Random, SystemRandom
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ...config.broker_config import BrokerConfig, Listener
 from ...config.connection_overrides import parse_overrides
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import asyncio
     from typing import Protocol, TypeVar
 
+    from ...metadata.image import MetadataImage
     from ..concurrency.slices import Slices
     from ..controller_client import ControllerClient
     from ..network.frames import FrameHandler
@@ -45,6 +46,7 @@ logger = logging.getLogger(__name__)
 
 # How long a shutdown waits for peers that do not read their responses, and for waiting fetches.
 CLOSE_GRACE_SECONDS = 0.5
+_UNENFORCED_ACLS: Final = "moldau.allow.unenforced.acls"
 
 
 class StartError(Exception):
@@ -218,6 +220,19 @@ class NodeServer:
 
     async def _close_parts(self) -> None:
         """Close the parts of the node that an aborted startup has created."""
+
+
+def require_authorizer(config: BrokerConfig, image: MetadataImage) -> None:
+    """Raises StartError if the metadata has ACLs that this node would not enforce."""
+    if config.str("authorizer.class.name") or not image.access_control_entries:
+        return
+    problem = "The metadata has ACLs, but authorizer.class.name is not set, so every client would have full access"
+    if not config.bool(_UNENFORCED_ACLS):
+        raise StartError(
+            f"{problem}. Set it to org.apache.kafka.metadata.authorizer.StandardAuthorizer. To start nevertheless, for "
+            f"example in order to read the data, set {_UNENFORCED_ACLS}=true"
+        )
+    logger.warning("%s (%s)", problem, _UNENFORCED_ACLS)
 
 
 def bind(

@@ -23,7 +23,14 @@ from ..broker import Broker
 from ..requests.dispatch import Dispatcher
 from ..requests.load_ahead import LoadAhead, modules_of_requests
 from ..storage.opening import Storage, StorageError, open_storage
-from .node_server import CLOSE_GRACE_SECONDS, NodeServer, StartError, advertised_address, limit_connections
+from .node_server import (
+    CLOSE_GRACE_SECONDS,
+    NodeServer,
+    StartError,
+    advertised_address,
+    limit_connections,
+    require_authorizer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -96,6 +103,7 @@ class Server(NodeServer):
                 self._storage = self._open(self._open_storage)
             membership = self._membership
             assert self._storage is not None
+            require_authorizer(config, self._storage.metadata.image)
             self.broker = Broker(
                 config,
                 loop,

@@ -68,6 +68,7 @@ from moldau.security.acls import AclPattern, AclPermission
 from moldau.server.apis import APIS
 from moldau.server.authorizer import STANDARD_AUTHORIZER, java_host
 from moldau.server.handlers.fetch import MANY_PARTITIONS
+from moldau.server.nodes.node_server import StartError
 from moldau.server.requests.authorization import CHECKS
 from moldau.server.requests.fetch_fast_path import FetchFastPath
 from moldau.testing.acl_requests import acl_filter, add_acl, remove_acls
@@ -985,15 +986,18 @@ def test_everyone_is_allowed_where_no_acl_is_found(make_server: Any, caplog: pyt
     ]
 
 
-def test_a_directory_with_acls_and_without_an_authorizer_is_a_warning(
+def test_a_directory_with_acls_and_without_an_authorizer_prevents_startup(
     make_server: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     secured = Secured(make_server(config=SETTINGS))
     secured.acl(Can.WRITE, On.TOPIC)
     for name in ("authorizer.class.name", "super.users"):
         del secured.running.config[name]
-    secured.running.restart()
-    assert "The metadata has ACLs, but authorizer.class.name is not set" in caplog.text
+    with pytest.raises(StartError, match=r"The metadata has ACLs, but authorizer.class.name is not set.*StandardAuth"):
+        secured.running.restart()
+    secured.running.config["moldau.allow.unenforced.acls"] = "true"
+    secured.running.start()
+    assert "every client would have full access (moldau.allow.unenforced.acls)" in caplog.text
 
 
 @pytest.mark.parametrize(
