@@ -60,6 +60,9 @@ _NOTHING: Final = memoryview(b"")
 
 # Reasons of OpenSSL that state too little about what is wrong.
 _EXPLANATIONS: Final = {
+    "KEY_VALUES_MISMATCH": "the private key does not belong to the first certificate of the chain",
+    "EE_KEY_TOO_SMALL": "the key is too short: use RSA with 2048 bits or more, or P-256",
+    "CA_MD_TOO_WEAK": "the certificate is signed with an algorithm that is not secure; use SHA-256",
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client has no certificate, and ssl.client.auth is required",
     "NO_SHARED_CIPHER": "the client supports none of the cipher suites of this listener",
     "UNSUPPORTED_PROTOCOL": "the client supports no version of TLS that ssl.enabled.protocols allows",
@@ -158,7 +161,12 @@ def _load_key(context: ssl.SSLContext, store: KeyStore) -> None:
         with _as_file(f"{store.key}\n{store.chain}\n") as path:
             context.load_cert_chain(path, password=lambda: store.password or "")
     except ssl.SSLError as error:
-        raise TlsError(f"the private key or its certificate is not valid: {_text(error)}") from None
+        problem = _text(error)
+        if error.reason is None:  # OpenSSL states only where it has failed
+            problem = "the PEM is damaged"
+            if store.password is not None:
+                problem = f"ssl.key.password does not decrypt the private key, or {problem}"
+        raise TlsError(f"the private key or its certificate is not valid: {problem}") from None
 
 
 def _trust(context: ssl.SSLContext, trusted: str) -> None:

@@ -64,7 +64,7 @@ def _unsigned(settings: ListenerConfig, entry: JaasEntry, now_ms: Clock) -> Vali
     if not settings.get(_ALLOW_UNSIGNED):
         _fail(
             settings,
-            f"{MECHANISM.lower()}.{HANDLER}",
+            settings.own_name(f"{MECHANISM.lower()}.{HANDLER}"),
             f"without it, tokens are not signed, so every client can be any user. Set it to {min(_SIGNED)}, or allow "
             f"this for tests with {_ALLOW_UNSIGNED}=true",
         )

@@ -389,7 +389,18 @@ def serve_without_key(serve: Any, files: dict[str, str], config: dict[str, str])
         ({"ssl.keystore.location": "{p12}"}, "set ssl.keystore.password"),
         ({"ssl.keystore.location": "{p12}", "ssl.keystore.password": "wrong"}, "the password is wrong"),
         ({"ssl.keystore.location": "{encrypted}"}, "set ssl.key.password"),
-        ({"ssl.keystore.location": "{encrypted}", "ssl.key.password": "wrong"}, "the private key or its certificate"),
+        (
+            {"ssl.keystore.location": "{encrypted}", "ssl.key.password": "wrong"},
+            "is not valid: ssl.key.password does not decrypt the private key",
+        ),
+        (
+            {
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.key": AUTHORITY.issue("other").key,
+                "ssl.keystore.certificate.chain": SERVER.certificate,
+            },
+            "the private key does not belong to the first certificate",
+        ),
         ({"ssl.keystore.location": "{pem}", "ssl.keystore.key": "x"}, "exclude each other"),
         ({"ssl.keystore.key": SERVER.key}, "ssl.keystore.certificate.chain: it is missing"),
         ({"ssl.keystore.key": SERVER.key, "ssl.keystore.certificate.chain": SERVER.certificate}, "it must be PEM"),
