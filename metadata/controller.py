@@ -112,6 +112,8 @@ class Controller:
         self.remote: RemoteBrokers | None = None
         """The soft state about remote brokers; None if the controller does not listen."""
         self.register_again: RegisterAgain | None = None
+        self.unclean_elections = 0
+        """The elections of replicas that were not in sync, since the start of this process."""
         self.on_log_failure: Callable[[OSError], None] | None = None
         """Called if the log fails: after that the metadata cannot change."""
         self._pending: deque[Change] = deque()  # appended, and not known to be durable
@@ -227,6 +229,7 @@ class Controller:
             self._follow(self._followed(change))
 
     def _followed(self, change: Change) -> Steps[None]:
+        self.unclean_elections += change.delta.unclean_elections
         yield from self._committed.notify(change.delta)
         change.end()
 

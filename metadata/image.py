@@ -56,7 +56,14 @@ from .records import (
     UserScramCredentialRecord,
     ZkMigrationStateRecord,
 )
-from .registrations import BrokerRegistration, ControllerRegistration, PartitionRegistration, TopicImage
+from .registrations import (
+    NO_LEADER,
+    RECOVERING,
+    BrokerRegistration,
+    ControllerRegistration,
+    PartitionRegistration,
+    TopicImage,
+)
 from .topic_names import has_collision_characters, unify_collision_characters
 
 logger = logging.getLogger(__name__)
@@ -177,6 +184,22 @@ class MetadataDelta(NamedTuple):
     brokers: frozenset[int] = frozenset()
     """Ids of brokers that were registered, changed or removed."""
     has_new_features: bool = False
+
+    @property
+    def unclean_elections(self) -> int:
+        """How many partitions got a leader that was not in sync, which is recovering at first (KIP-704)."""
+        return sum(
+            each.before is not None and each.after is not None and _is_unclean_election(each.before, each.after)
+            for each in self.partitions
+        )
+
+
+def _is_unclean_election(before: PartitionRegistration, after: PartitionRegistration) -> bool:
+    if after.leader_recovery_state != RECOVERING or after.leader == NO_LEADER:
+        return False
+    if before.leader_recovery_state != RECOVERING:
+        return True
+    return after.leader != before.leader and after.leader not in before.isr and after.leader not in before.elr
 
 
 class MetadataUpdate:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .apis import Api
     from .concurrency.slices import Sliced, Slices
     from .network.connection import Connection
-    from .network.frames import Part
+    from .network.frames import InFlight, Part
 
 _SOFTWARE_LENGTH: Final = 64
 """The protocol has no limit for the name or the version of a client, and each connection keeps them."""
@@ -81,6 +81,11 @@ class RequestTimes(Protocol):
 
     def observe(self, began: float, suspended: float, now: float, /) -> None:
         """A request has its response. ``suspended``: when it began to wait; now, if it did not."""
+
+    def observe_sending(
+        self, connection: Connection, waiting: InFlight | None, began: float, clock: Callable[[], float], /
+    ) -> None:
+        """Measure how long a response is being sent."""
 
 
 class RequestContext(Protocol):

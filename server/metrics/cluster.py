@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ...metadata.quorum import Metadata
 from .families import Family, Kind, Sample, counter, gauge, labels
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ def cluster_families(broker: Broker, rates: Rates, now: float, max_partitions: i
     """The metrics of the cluster. None: a moment to pause."""
     image = broker.metadata.image
     if not broker.has_remote_controller:
-        yield from _controller(image)
+        assert isinstance(broker.metadata, Metadata), "this node has no controller"
+        yield from _controller(image, broker.metadata.controller.unclean_elections)
     yield from _metadata_log(broker, rates, now)
     yield gauge("kafka_brokers", "Brokers of the cluster.", len(image.brokers))
     yield Family(
@@ -41,7 +43,7 @@ def _addresses(image: MetadataImage) -> Iterator[str]:
             break
 
 
-def _controller(image: MetadataImage) -> Iterator[Family | None]:
+def _controller(image: MetadataImage, unclean_elections: int) -> Iterator[Family | None]:
     offline = partitions = imbalanced = 0
     for topic in image.topics_by_name.values():
         partitions += len(topic.partitions)
@@ -66,8 +68,8 @@ def _controller(image: MetadataImage) -> Iterator[Family | None]:
         yield gauge(f"kafka.controller:KafkaController:{name}", text, value)
     yield counter(
         "kafka.controller:ControllerStats:UncleanLeaderElectionsPerSec",
-        "Leaders elected without being in sync. Not counted by Moldau.",
-        0,
+        "Leaders elected without being in sync.",
+        unclean_elections,
     )
 
 

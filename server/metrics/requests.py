@@ -60,7 +60,7 @@ def _times(times: dict[int, RequestTimes], now: float) -> Iterator[Family]:
         ("RemoteTimeMs", "The time for which a request waited for others, in ms.", "remote"),
         ("RequestQueueTimeMs", "Always 0: the event loop has no queue of requests.", None),
         ("ResponseQueueTimeMs", "Always 0: the event loop has no queue of responses.", None),
-        ("ResponseSendTimeMs", "Always 0: not measured.", None),
+        ("ResponseSendTimeMs", "The time until the peer has taken a response, in ms.", "send"),
     )
     for name, text, attribute in measured:
         quantiles: list[Sample] = []

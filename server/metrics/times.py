@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from ..context import ServedRequest
     from ..network.connection import Connection
-    from ..network.frames import Frame, FrameHandler
+    from ..network.frames import Frame, FrameHandler, InFlight
 
 WINDOW_S: Final = 150.0
 QUANTILES: Final = ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")
+
+SENDS_SAMPLED: Final = 16
+"""One response of an API in this many is measured while it is sent."""
 
 _BUCKETS: Final = 40  # the last one begins at six days
 
@@ -74,7 +77,7 @@ def _duration_ms(counts: list[int], rank: float) -> float:
 class RequestTimes:
     """The durations of the requests of one API."""
 
-    __slots__ = ("local", "remote", "skipped", "total")
+    __slots__ = ("local", "remote", "send", "sends_skipped", "skipped", "total")
 
     def __init__(self) -> None:
         self.total = Durations()
@@ -82,6 +85,10 @@ class RequestTimes:
         """The time on the event loop, until the response or until the request waits."""
         self.remote = Durations()
         """The time for which the request waited: for records, members, other brokers, threads."""
+        self.send = Durations()
+        """The time until the peer has taken the response, and what was sent before it."""
+        self.sends_skipped = SENDS_SAMPLED - 1
+        """How many responses were not measured while they were sent, since the last one that was."""
         self.skipped = 0
         """How many requests of a fast path were not measured since the last one that was."""
 
@@ -90,6 +97,21 @@ class RequestTimes:
         self.total.observe(now, now - began)
         self.local.observe(now, suspended - began)
         self.remote.observe(now, now - suspended)
+
+    def observe_sending(
+        self, connection: Connection, waiting: InFlight | None, began: float, clock: Callable[[], float]
+    ) -> None:
+        """Measure how long the response is being sent, for some responses; see `Connection.sends_next`."""
+        self.sends_skipped += 1
+        if self.sends_skipped < SENDS_SAMPLED or connection.on_sent is not None or not connection.sends_next(waiting):
+            return
+        self.sends_skipped = 0
+
+        def sent() -> None:
+            now = clock()
+            self.send.observe(now, now - began)
+
+        connection.on_sent = sent
 
 
 class MeasuredDispatcher:
@@ -121,13 +143,16 @@ class MeasuredDispatcher:
         times = self.times_of(int.from_bytes(frame[:2], "big"))
         if isinstance(answer, list):
             times.observe(began, now, now)
+            times.observe_sending(connection, None, now, self._clock)
         else:
             context: ServedRequest = answer  # type: ignore[assignment]
             if context.parts is not None:
                 times.observe(began, now, now)
             else:
-                context.on_completed = partial(self._completed, times, began, now)
+                context.on_completed = partial(self._completed, context, times, began, now)
         return answer
 
-    def _completed(self, times: RequestTimes, began: float, suspended: float) -> None:
-        times.observe(began, suspended, self._clock())
+    def _completed(self, context: ServedRequest, times: RequestTimes, began: float, suspended: float) -> None:
+        now = self._clock()
+        times.observe(began, suspended, now)
+        times.observe_sending(context.connection, context, now, self._clock)

@@ -170,6 +170,7 @@ class Connection:
         "gate",
         "listener_name",
         "local_address",
+        "on_sent",
         "peer",
         "peer_host",
         "produce_fast_path",
@@ -206,6 +207,7 @@ class Connection:
         # The dispatcher creates them for clients that repeat their requests.
         self.produce_fast_path: ProduceFastPathPort | None = None
         self.fetch_fast_path: FetchFastPathPort | None = None
+        self.on_sent: Callable[[], None] | None = None  # called once, when all responses have been sent
         self.closed = False
         self.closing = False  # reading has ended; close when the responses have been sent
         self._rest = bytearray()  # the beginning of a small frame, or frames that wait because of back-pressure
@@ -493,6 +495,11 @@ class Connection:
     def _is_full(self) -> bool:
         return len(self._in_flight) >= MAX_IN_FLIGHT or self._held_bytes > MAX_HELD_BYTES
 
+    def sends_next(self, waiting: InFlight | None) -> bool:
+        """Whether the response of this pending request, or of a request without a place in the queue (None), is sent as
+        soon as it is complete."""
+        return self._in_flight[0] is waiting if self._in_flight else waiting is None
+
     # -- responding ----------------------------------------------------------------------------------------------------
 
     def _serve(self, frame: Frame) -> int:
@@ -666,6 +673,9 @@ class Connection:
             else:
                 self._sending.read_ahead(self._was_read_ahead)
             return
+        if self.on_sent is not None:
+            on_sent, self.on_sent = self.on_sent, None
+            on_sent()
         if self._waits_for & PEER:
             self._host.readiness.remove_writer(self.fd)
             self._wait_no_more_for(PEER)

@@ -276,6 +276,8 @@ class ProduceFastPath:
         if began and times is not None:
             now = broker.turns.clock()
             times.observe(began, now, now)
+            if answers:
+                times.observe_sending(connection, None, now, broker.turns.clock)
         return answers[0] if len(answers) == 1 else b"".join(answers)
 
     def _wait(

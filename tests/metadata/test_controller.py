@@ -15,7 +15,8 @@ from moldau.metadata.image import MetadataImage
 from moldau.metadata.observer_reads import Observers
 from moldau.metadata.outcome import Outcome, Versioned
 from moldau.metadata.quorum import Endpoint, Metadata
-from moldau.metadata.records import NoOpRecord
+from moldau.metadata.records import NoOpRecord, PartitionChangeRecord
+from moldau.metadata.registrations import NO_LEADER, RECOVERED, RECOVERING
 from moldau.metadata.sessions import BrokerSessions
 from moldau.protocol.errors import ErrorCode, KafkaError
 from moldau.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -89,6 +90,30 @@ def test_a_change_is_visible_when_durable_and_done_when_listeners_have_applied_i
     assert change.is_done
     assert change.error is None
     assert not served.metadata.is_changing
+
+
+def test_unclean_elections_are_counted_when_they_are_durable(served: Served) -> None:
+    served.create("a")
+    topic = served.controller.image.topics_by_name["a"]
+
+    def change(**fields: Any) -> None:
+        record = PartitionChangeRecord(topic_id=topic.topic_id, partition_id=0, **fields)
+        served.controller.append([Versioned(record, 2)], NOW)
+
+    change(leader=2, isr=[2], leader_recovery_state=RECOVERING)
+    assert served.controller.unclean_elections == 0
+    served.flush()
+    served.follow()
+    assert served.controller.unclean_elections == 1
+    change(leader_recovery_state=RECOVERED)  # the leader has recovered
+    change(leader=3, isr=[3], leader_recovery_state=RECOVERING)
+    change(isr=[3, 4])
+    change(leader=4)  # it is in sync
+    change(leader=5, isr=[5])  # still recovering, and not in sync
+    change(leader=NO_LEADER)
+    served.flush()
+    served.follow()
+    assert served.controller.unclean_elections == 3
 
 
 def test_several_changes_share_a_sync_and_are_published_in_order(served: Served) -> None:

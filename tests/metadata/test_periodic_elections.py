@@ -58,6 +58,7 @@ def with_failed_broker(new_cluster: type[Cluster]) -> Cluster:
 def test_leaderships_return_to_preferred_replicas_that_are_in_sync(new_cluster: type[Cluster]) -> None:
     cluster = with_failed_broker(new_cluster)
     assert set(leaders(cluster).values()) == {1}
+    assert cluster.delta.unclean_elections == 0
     assert balance(cluster) == 0, "broker 2 is not in sync"
     moved = next(index for index, broker_id in preferred(cluster).items() if broker_id == 2)
     set_isr(cluster, moved, 1, 2)
@@ -101,6 +102,7 @@ def test_unclean_leaders_are_elected_where_the_topic_permits_it_meanwhile(new_cl
     config = ConfigRecord(resource_type=2, resource_name="t", name="unclean.leader.election.enable", value="true")
     cluster.commit([Versioned(config)])
     assert elect_unclean(cluster) == 4
+    assert cluster.delta.unclean_elections == 4
     assert set(leaders(cluster).values()) == {2}
     assert {each.leader_recovery_state for each in cluster.image.topics_by_name["t"].partitions.values()} == {
         RECOVERING

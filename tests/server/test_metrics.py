@@ -6,12 +6,13 @@ import http.client
 import re
 import socket
 import sys
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import pytest
 
 from moldau.metadata.image import MetadataImage
+from moldau.metadata.quorum import Metadata
 from moldau.metadata.registrations import PartitionRegistration, TopicImage
 from moldau.protocol.api import ApiKey
 from moldau.protocol.errors import ErrorCode
@@ -33,7 +34,7 @@ from moldau.server.metrics.errors import CountedErrors
 from moldau.server.metrics.families import DIALECTS, Family, Kind, Sample, labels, name_in, text_of
 from moldau.server.metrics.listener import MAX_CONNECTIONS, MAX_REQUEST_BYTES, MetricsError, parse_address
 from moldau.server.metrics.rates import Rates
-from moldau.server.metrics.times import WINDOW_S, Durations
+from moldau.server.metrics.times import SENDS_SAMPLED, WINDOW_S, Durations, RequestTimes
 from moldau.server.metrics.topics import topic_families
 from moldau.server.nodes.server import StartError
 from moldau.testing.builders import batch, fetch, produce, produce_request, values
@@ -142,6 +143,26 @@ def test_names_types_and_labels_are_those_of_kafka_with_strimzis_rules(used: Run
     expected = EXPECTED | (ON_LINUX if sys.platform == "linux" else {})
     found = {name: (scraped.types[name], scraped.labels(name)) for name in expected if name in scraped.types}
     assert found == expected
+
+
+def test_responses_are_measured_while_they_are_sent(used: RunningServer) -> None:
+    scraped = scrape(used)
+    for request in ("ApiVersions", "Produce", "Fetch"):
+        assert scraped.value("kafka_network_requestmetrics_responsesendtimems_count_total", request=request)
+    longest = scraped.value("kafka_network_requestmetrics_responsesendtimems", request="Fetch", quantile="0.999")
+    assert longest is not None
+    assert longest > 0
+
+
+def test_unclean_elections_are_those_of_the_controller(used: RunningServer) -> None:
+    name = "kafka_controller_controllerstats_uncleanleaderelections_total"
+    assert scrape(used).value(name) == 0
+    broker = used.server.broker
+    assert broker is not None
+    metadata = broker.metadata
+    assert isinstance(metadata, Metadata)
+    metadata.controller.unclean_elections = 3
+    wait_until(lambda: scrape(used).value(name) == 3)
 
 
 def test_quantiles_are_kafkas(used: RunningServer) -> None:
@@ -354,6 +375,55 @@ def test_without_the_setting_nothing_is_imported(server: RunningServer) -> None:
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------
+
+
+class SlowPeer:
+    """A connection whose peer reads when the test says so."""
+
+    def __init__(self) -> None:
+        self.on_sent: Callable[[], None] | None = None
+        self.pending: list[object] = []
+
+    def sends_next(self, waiting: object) -> bool:
+        return self.pending[0] is waiting if self.pending else waiting is None
+
+    def read(self) -> None:
+        assert self.on_sent is not None
+        on_sent, self.on_sent = self.on_sent, None
+        on_sent()
+
+
+def test_the_time_until_the_peer_has_read_a_response_is_measured_for_one_in_sixteen() -> None:
+    now = 10.0
+    times = RequestTimes()
+    peer: Any = SlowPeer()
+    times.observe_sending(peer, None, now, lambda: now)
+    now = 12.0
+    times.observe_sending(peer, None, now, lambda: now)  # the first one is not sent yet
+    assert times.send.count == 0
+    peer.read()
+    assert 1000 <= dict(times.send.quantiles(now))["0.50"] <= 4000
+    for _ in range(SENDS_SAMPLED):
+        assert peer.on_sent is None
+        times.observe_sending(peer, None, now, lambda: now)
+        if peer.on_sent is not None:
+            break
+    peer.read()
+    assert times.send.count == 2
+
+
+def test_the_sending_of_a_response_behind_pending_requests_is_not_measured() -> None:
+    times = RequestTimes()
+    peer: Any = SlowPeer()
+    first: Any = object()
+    second: Any = object()
+    peer.pending = [first, second]
+    times.observe_sending(peer, None, 0.0, lambda: 0.0)
+    times.observe_sending(peer, second, 0.0, lambda: 0.0)
+    assert peer.on_sent is None
+    times.observe_sending(peer, first, 0.0, lambda: 0.0)
+    peer.read()
+    assert times.send.count == 1
 
 
 def test_durations_have_quantiles_of_the_last_minutes() -> None:
