@@ -84,6 +84,8 @@ def selectors(entries: tuple[str, ...]) -> dict[str, Any]:
     """
     import re2  # importing it takes milliseconds, and few servers have such subscriptions
 
+    options = re2.Options()
+    options.log_errors = False  # it would write to the standard error
     found = {}
     for entry in entries:
         selector, equals, expression = (part.strip() for part in entry.partition("="))
@@ -91,7 +93,7 @@ def selectors(entries: tuple[str, ...]) -> dict[str, Any]:
             rule = f"Entries must be selector=expression, with a selector of {', '.join(sorted(SELECTORS))}"
             raise ConfigError(f"Invalid value {abridged(entry)} for configuration match: {rule}", "match")
         try:
-            found[selector] = re2.compile(expression)
+            found[selector] = re2.compile(expression, options)
         except re2.error as error:
             problem = f"Not a regular expression: {error}"
             raise ConfigError(f"Invalid value {abridged(entry)} for configuration match: {problem}", "match") from None

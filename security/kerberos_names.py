@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from .principal_mapping import RuleError
-from .regex_replacement import replacement_of
+from .regex_replacement import pattern_of, replacement_of
 
 _PRINCIPAL: Final = re.compile(r"([^/@]*)(?:/([^/@]*))?@([^/@]*)")
 _RULE: Final = re.compile(
@@ -82,8 +82,6 @@ def _apply(rule: _Rule, parts: tuple[str, ...]) -> str | None:
 
 
 def _parse(text: str) -> _Rule:
-    import re2  # importing it takes milliseconds, and few servers have such rules
-
     match = _RULE.fullmatch(text)
     if match is None:
         raise RuleError(f"'{text}' is neither DEFAULT nor RULE:[n:format](pattern)s/from/to/gL")
@@ -93,9 +91,9 @@ def _parse(text: str) -> _Rule:
 
     def compiled(pattern: str) -> Any:
         try:
-            return re2.compile(pattern)
-        except re2.error as error:
-            raise RuleError(f"'{pattern}' is not a regular expression of RE2: {error}") from None
+            return pattern_of(pattern)
+        except ValueError as error:
+            raise RuleError(str(error)) from None
 
     matches: Callable[[str], object] = lambda _: True  # noqa: E731
     if match["pattern"] is not None:

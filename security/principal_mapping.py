@@ -16,9 +16,9 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from .regex_replacement import replacement_of
+from .regex_replacement import pattern_of, replacement_of
 
-_RULE: Final = re.compile(r"RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([^,]*)", re.DOTALL)
+_RULE: Final = re.compile(r"RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)", re.DOTALL)
 
 
 class RuleError(ValueError):
@@ -26,10 +26,11 @@ class RuleError(ValueError):
 
 
 class _Rule(NamedTuple):
-    match: Callable[[str], Any]
-    """The match of the whole name, or None."""
-    replace: Callable[[Any], str]
-    """The result for a match."""
+    matches: Callable[[str], Any]
+    """Whether the pattern matches the whole name."""
+    replace: Callable[[str], str]
+    """The name in which all matches of the pattern are replaced. As in Java, there may be several, although one of them
+    can be the whole name: with ``.*``, the empty text at the end is the second one."""
     convert: Callable[[str], str]
 
 
@@ -45,9 +46,8 @@ class PrincipalMapping:
         for rule in self._rules:
             if rule is None:
                 return distinguished_name
-            match = rule.match(distinguished_name)
-            if match is not None:
-                return rule.convert(rule.replace(match))
+            if rule.matches(distinguished_name):
+                return rule.convert(rule.replace(distinguished_name))
         return None
 
 
@@ -79,17 +79,10 @@ def _parse(text: str) -> list[_Rule | None]:
 
 
 def _rule(pattern: str, replacement: str, case: str) -> _Rule:
-    import re2  # importing it takes milliseconds, and few servers have such rules
-
-    pattern = pattern.replace("\\/", "/")
     try:
-        compiled = re2.compile(pattern)
-    except re2.error as error:
-        raise RuleError(f"'{pattern}' is not a regular expression of RE2: {error}") from None
-    letter = case[:1]
-    convert = {"L": str.lower, "U": str.upper}.get(letter, str)
-    try:
+        compiled = pattern_of(pattern.replace("\\/", "/"))
         replace = replacement_of(replacement.replace("\\/", "/"), compiled.groups)
     except ValueError as error:
         raise RuleError(str(error)) from None
-    return _Rule(compiled.fullmatch, replace, convert)
+    convert = {"L": str.lower, "U": str.upper}.get(case, str)
+    return _Rule(compiled.fullmatch, lambda name: str(compiled.sub(replace, name)), convert)

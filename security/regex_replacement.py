@@ -1,4 +1,4 @@
-"""Replacements of Java's regular expressions, in the rules from names to principals.
+"""Patterns and replacements, as of Java's regular expressions, in the rules from names to principals.
 
 ``$1`` is the first group of the pattern, ``$0`` the whole match, and a backslash makes the next character literal.
 """
@@ -10,6 +10,20 @@ from collections.abc import Callable
 from typing import Any, Final
 
 _DIGITS: Final = re.compile(r"[0-9]+")
+
+
+def pattern_of(text: str) -> Any:
+    """A regular expression of RE2. Raises ValueError."""
+    import re2  # importing it takes milliseconds, and few servers have such rules
+
+    options = re2.Options()
+    options.log_errors = False  # it would write to the standard error
+    try:
+        return re2.compile(text, options)
+    except re2.error as error:
+        reason = error.args[0]
+        shown = reason.decode(errors="replace") if isinstance(reason, bytes) else reason
+        raise ValueError(f"'{text}' is not a regular expression of RE2: {shown}") from None
 
 
 def replacement_of(text: str, groups: int) -> Callable[[Any], str]:

@@ -22,7 +22,9 @@ ALICE = "CN=alice,OU=people,O=Vltava,C=CZ"
         (r"RULE:^CN=(a)lice.*$/$12/", "a2"),
         (r"RULE:^CN=.*$/a\$1/", "a$1"),
         (r"RULE:^CN=.*$/a\/b/", "a/b"),
-        (r"RULE:^CN=(alice|bob).*$/$1/Lignored,DEFAULT", "alice"),
+        (r"RULE:^CN=(alice|bob).*$/$1/L , DEFAULT", "alice"),
+        ("RULE:.*/x/", "xx"),  # the empty text at the end matches, too
+        ("RULE:(?:CN|CN=alice.*)/x/", "x" + ALICE[2:].replace("CN", "x")),
         ("DEFAULT , RULE:(.*)/never/", ALICE),
     ],
 )
@@ -47,11 +49,15 @@ def test_a_name_that_no_rule_matches_has_no_principal(rules: str) -> None:
         "RULE:(?=a)b/x/",
         "DEFAULT RULE:(.*)/x/",
         "DEFAULT;DEFAULT",
+        "RULE:^CN=(.*)$/$1/Lx,DEFAULT",
+        "RULE:^CN=(.*)$/$1/ L",
     ],
 )
-def test_invalid_rules_are_refused(rules: str) -> None:
-    with pytest.raises(RuleError):
+def test_invalid_rules_are_refused(rules: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(RuleError) as raised:
         PrincipalMapping(rules)
+    assert ": b'" not in str(raised.value)
+    assert not capfd.readouterr().err
 
 
 def test_a_pattern_takes_linear_time() -> None:
