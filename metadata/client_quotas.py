@@ -26,7 +26,7 @@ from ..protocol.messages.describe_client_quotas import (
 from ..protocol.messages.describe_client_quotas import EntityData as DescribedEntity
 from ..protocol.messages.describe_client_quotas import EntryData as DescribedEntry
 from ..protocol.steps import Steps
-from ..security.quotas import CLIENT_ID, IP, KEYS_OF_ADDRESSES, KEYS_OF_CLIENTS, USER, WHOLE_NUMBERS, Entity
+from ..security.quotas import CLIENT_ID, IP, KEYS_OF_ADDRESSES, KEYS_OF_CLIENTS, LARGEST, USER, WHOLE_NUMBERS, Entity
 from .outcome import Outcome, Versioned, check_record_count
 from .records import ClientQuotaRecord, EntityData
 
@@ -92,9 +92,13 @@ def _problem(entry: EntryData, names: Mapping[str, str | None]) -> str | None:
         if address is not None and not _is_address(address):
             return f"{address} is not a valid IP address"
     known = KEYS_OF_ADDRESSES if IP in names else KEYS_OF_CLIENTS
+    seen: set[str] = set()
     for operation in entry.ops:
         if operation.key not in known:
             return f"Invalid configuration key {operation.key}"
+        if operation.key in seen:
+            return f"Duplicate configuration key {operation.key}"
+        seen.add(operation.key)
         if operation.remove:
             continue
         value = operation.value
@@ -102,6 +106,8 @@ def _problem(entry: EntryData, names: Mapping[str, str | None]) -> str | None:
             return f"Quota {operation.key} must be greater than 0"
         if operation.key in WHOLE_NUMBERS and abs(value - round(value)) > _TOLERANCE:
             return f"{operation.key} must be a whole number, not {value}"
+        if value > LARGEST.get(operation.key, value):
+            return f"{operation.key} must be at most {LARGEST[operation.key]}, not {value}"
     return None
 
 

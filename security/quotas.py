@@ -29,6 +29,8 @@ KEYS_OF_CLIENTS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCEN
 KEYS_OF_ADDRESSES: Final = (CONNECTION_CREATION_RATE,)
 WHOLE_NUMBERS: Final = frozenset({PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, CONNECTION_CREATION_RATE})
 """The keys whose values are whole numbers."""
+LARGEST: Final = {PRODUCER_BYTE_RATE: 2**63, CONSUMER_BYTE_RATE: 2**63, CONNECTION_CREATION_RATE: 2**31 - 1}
+"""The largest values: those of Java's types. 2^63 is the double that Java rounds to its largest long."""
 
 Entity = tuple[tuple[str, str | None], ...]
 """(entity type, name) pairs, sorted by type; the name None means the default."""

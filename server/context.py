@@ -59,6 +59,9 @@ class MutationQuotas(Protocol):
     def limit_mutations(self, context: Any, request: Any) -> None:
         """Refuse the topics for which the client has no quota left. Called after the authorization."""
 
+    def limit_auto_creation(self, context: RequestContext, names: list[str], /) -> list[str]:
+        """The topics of these for whose automatic creation the client has quota left, which it uses."""
+
 
 class DynamicListeners(Protocol):
     """Listeners whose settings can change; see `nodes.listener_reload`."""

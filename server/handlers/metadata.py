@@ -116,6 +116,8 @@ def _describe_named(
     for first in range(0, len(names), _MISSING_PER_STEP):
         some = names[first : first + _MISSING_PER_STEP]
         if auto_create and broker.auto_create_topics:
+            if broker.mutation_quotas is not None:
+                some = broker.mutation_quotas.limit_auto_creation(context, some)
             errors |= yield from broker.create_missing_topics(some, context.origin())
         else:
             unknown, invalid = missing_topics(broker.metadata.image, some)

@@ -5,8 +5,10 @@ is read from it (KIP-219). The response has the throttle time. A fetch that exce
 
 - Produce: the bytes of the request, when it is answered, also for refused partitions.
 - Fetch: the bytes of the records in the response. A fetch of a replica is not limited.
-- CreateTopics, DeleteTopics and CreatePartitions: the partitions that are created or deleted (KIP-599). While the quota
-  is exceeded, newer versions refuse topics with THROTTLING_QUOTA_EXCEEDED.
+- CreateTopics, DeleteTopics and CreatePartitions: the partitions that are created or deleted (KIP-599), also if they
+  are only validated. While the quota is exceeded, newer versions refuse topics with THROTTLING_QUOTA_EXCEEDED. Only
+  such a response of these versions has a throttle time.
+- Topics that Metadata creates automatically count, too. While the quota is exceeded, they do not exist.
 - All requests: the percentage of the event loop's time (`loop_time`), with a throttle time of at most one sample. A
   fetch that exceeds it has an empty response, too. Requests between nodes are not limited.
 
@@ -21,6 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ...log.descriptors import FileRange
+from ...metadata.topic_names import invalid_reason
 from ...protocol.api import ApiKey
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.steps import completed
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
     from ...protocol.messages.fetch import FetchResponse
     from ...protocol.messages.produce import ProduceResponse
     from ..broker import Broker
-    from ..context import ServedRequest
+    from ..context import RequestContext, ServedRequest
     from ..network.connection import Connection
 
 _MAX_RATES: Final = 10_000
@@ -139,7 +142,7 @@ class ClientQuotas:
         key = _METERED.get(context.route.api.key)
         return None if key is None else self._find(key, context)
 
-    def _find(self, key: str, context: ServedRequest) -> Quota | None:
+    def _find(self, key: str, context: RequestContext) -> Quota | None:
         if not self._index.has(key):
             return None
         user = context.principal.partition(":")[2]
@@ -176,7 +179,7 @@ class ClientQuotas:
     def limit_mutations(self, context: ServedRequest, request: Any) -> None:
         """See `context.MutationQuotas`."""
         quota = self._find(CONTROLLER_MUTATION_RATE, context)
-        if quota is None or getattr(request, "validate_only", False):
+        if quota is None:
             return
         now_ms = int(self._clock() * 1000)
         bucket = self._bucket(quota, now_ms)
@@ -185,12 +188,14 @@ class ClientQuotas:
         attribute = "topic_names" if key is ApiKey.DELETE_TOPICS and context.api_version < 6 else "topics"
         allowed, refused = [], []
         for topic in getattr(request, attribute):
-            if is_strict and bucket.is_exceeded(now_ms):
+            partitions = self._mutations(key, topic)
+            if is_strict and partitions and bucket.is_exceeded(now_ms):
                 refused.append(topic)
             else:
                 allowed.append(topic)
-                bucket.take(self._mutations(key, topic), now_ms)
-        throttle_ms = bucket.throttle_ms(now_ms)
+                bucket.take(partitions, now_ms)
+        # Clients that know the error learn the throttle time with it, and only then.
+        throttle_ms = 0 if is_strict and not refused else bucket.throttle_ms(now_ms)
         results: list[Any] = []
         if refused:
             setattr(request, attribute, allowed)
@@ -208,6 +213,23 @@ class ClientQuotas:
         if throttle_ms or refused:
             context.amend(change)
 
+    def limit_auto_creation(self, context: RequestContext, names: list[str]) -> list[str]:
+        """See `context.MutationQuotas`."""
+        quota = self._find(CONTROLLER_MUTATION_RATE, context)
+        if quota is None:
+            return names
+        now_ms = int(self._clock() * 1000)
+        bucket = self._bucket(quota, now_ms)
+        image, partitions = self._broker.metadata.image, self._broker.config.int("num.partitions")
+        allowed = []
+        for name in names:
+            if name in image.topics_by_name or invalid_reason(name) is not None:
+                allowed.append(name)  # it will not be created
+            elif not bucket.is_exceeded(now_ms):
+                bucket.take(partitions, now_ms)
+                allowed.append(name)
+        return allowed
+
     def _mutations(self, key: ApiKey, topic: Any) -> int:
         """How many partitions are created or deleted for a topic of a request."""
         image = self._broker.metadata.image
@@ -219,8 +241,8 @@ class ClientQuotas:
             return existing
         if key is ApiKey.CREATE_PARTITIONS:
             return max(0, topic.count - existing) if existing else 0
-        if existing:
-            return 0  # it will be rejected
+        if existing or invalid_reason(name) is not None:
+            return 0  # it will be rejected, with its own error
         if topic.assignments:
             return len(topic.assignments)
         return topic.num_partitions if topic.num_partitions > 0 else self._broker.config.int("num.partitions")

@@ -187,12 +187,16 @@ def test_the_creation_of_topics_is_refused_while_the_quota_is_exceeded(server: R
     """A burst of 11 partitions passes, and the topic that exceeds it."""
     alter(server, {"client_id": "limited"}, controller_mutation_rate=1)
     with limited_wire(server) as wire:
-        request = CreateTopicsRequest(topics=[*topics("a", partitions=20), *topics("b", "c")], timeout_ms=60_000)
+        response = wire.call(CreateTopicsRequest(topics=topics("first", partitions=11), timeout_ms=60_000), 7)
+        response = wire.call(CreateTopicsRequest(topics=topics("a", partitions=9), timeout_ms=60_000), 7)
+        assert [topic.error_code for topic in response.topics] == [0]
+        assert (response.throttle_time_ms, muted(server)) == (0, 0)  # only errors are throttled, as in Apache Kafka
+        request = CreateTopicsRequest(topics=topics("b", "first", "bad name"), timeout_ms=60_000, validate_only=True)
         response = wire.call(request, 7)
         assert {topic.name: topic.error_code for topic in response.topics} == {
-            "a": 0,
             "b": ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-            "c": ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+            "first": ErrorCode.TOPIC_ALREADY_EXISTS,
+            "bad name": ErrorCode.INVALID_TOPIC_EXCEPTION,
         }
         assert 8000 < response.throttle_time_ms <= 9000
         assert muted(server) == 1
@@ -201,7 +205,7 @@ def test_the_creation_of_topics_is_refused_while_the_quota_is_exceeded(server: R
         assert [topic.error_code for topic in response.topics] == [0]
         assert response.throttle_time_ms > 8000
         unmute(server)
-        growth = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="a", count=21)], timeout_ms=60_000)
+        growth = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="a", count=10)], timeout_ms=60_000)
         assert [each.error_code for each in wire.call(growth, 3).results] == [ErrorCode.THROTTLING_QUOTA_EXCEEDED]
         unmute(server)
         deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name="a")], timeout_ms=60_000)
@@ -212,6 +216,43 @@ def test_the_creation_of_topics_is_refused_while_the_quota_is_exceeded(server: R
     with limited_wire(server, "other") as other:
         request = CreateTopicsRequest(topics=topics("e"), timeout_ms=60_000)
         assert [topic.error_code for topic in other.call(request, 7).topics] == [0]
+
+
+def test_automatic_creation_uses_the_quota(server: RunningServer) -> None:
+    """Otherwise the quota would be no limit: every client can ask for the metadata of topics that do not exist."""
+    alter(server, {"client_id": "limited"}, controller_mutation_rate=1)
+
+    def errors(wire: WireClient, *names: str) -> list[int]:
+        wanted = [MetadataRequestTopic(name=name) for name in names]
+        response = wire.call(MetadataRequest(topics=wanted, allow_auto_topic_creation=True), 9)
+        return [topic.error_code for topic in response.topics]
+
+    with limited_wire(server) as wire:
+        assert wire.call(CreateTopicsRequest(topics=topics("a", partitions=11), timeout_ms=60_000), 7).topics
+        found = errors(wire, "a", "b", "c", "bad name")
+        assert found == [0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION]
+    with limited_wire(server, "other") as other:
+        assert errors(other, "c") == [0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values_of_keys"),
+    [
+        ("user", [(PRODUCED, 2.0**64)]),
+        ("user", [(CONSUMED, 1e300)]),
+        ("ip", [("connection_creation_rate", 2.0**31)]),
+        ("user", [(PRODUCED, 5.0), (PRODUCED, 6.0)]),
+    ],
+)
+def test_values_that_apache_kafka_refuses(
+    server: RunningServer, kind: str, values_of_keys: list[tuple[str, float]]
+) -> None:
+    entity = [EntityData(entity_type=kind, entity_name=None)]
+    ops = [OpData(key=key, value=value) for key, value in values_of_keys]
+    with server.wire() as wire:
+        (result,) = wire.call(AlterClientQuotasRequest(entries=[EntryData(entity=entity, ops=ops)]), 1).entries
+    assert result.error_code == ErrorCode.INVALID_REQUEST
+    assert described(server) == {}
 
 
 def test_quotas_survive_a_restart(make_server: Any) -> None:
