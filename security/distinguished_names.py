@@ -5,7 +5,8 @@ It is RFC 2253 with Java's choices:
 - The last RDN is first, without spaces around the commas. RDNs of several attributes keep their order, joined by ``+``.
 - Only CN, C, O, OU, L, ST, STREET, DC and UID have keywords. Any other attribute is its OID and ``#`` with the
   hexadecimal DER of the value.
-- Values are Unicode. A backslash precedes each of ``, + " \\ < > ; = #`` and a space at the beginning or the end.
+- So is a value that is not one of the usual strings. Those are read as UTF-8, whatever their type.
+- A backslash precedes each of ``, + " \\ < > ; = #`` and a space at the beginning or the end. A zero is ``\\00``.
 """
 
 from __future__ import annotations
@@ -25,17 +26,16 @@ _KEYWORDS: Final = {
     "0.9.2342.19200300.100.1.25": "DC",
     "0.9.2342.19200300.100.1.1": "UID",
 }
-# Tags of strings and their encodings.
-_ENCODINGS: Final = {
-    0x0C: "utf-8",  # UTF8String
-    0x12: "ascii",  # NumericString
-    0x13: "ascii",  # PrintableString
-    0x14: "latin-1",  # TeletexString
-    0x16: "ascii",  # IA5String
-    0x1A: "ascii",  # VisibleString
-    0x1C: "utf-32-be",  # UniversalString
-    0x1E: "utf-16-be",  # BMPString
-}
+_STRINGS: Final = frozenset(
+    {
+        0x0C,  # UTF8String
+        0x13,  # PrintableString
+        0x14,  # TeletexString
+        0x16,  # IA5String
+        0x1B,  # GeneralString
+        0x1E,  # BMPString
+    }
+)
 _ESCAPED: Final = frozenset(',+"\\<>;=#')
 
 
@@ -59,10 +59,10 @@ def _attribute(element: der.Element) -> str:
     if len(parts) != 2 or parts[0].tag != der.OBJECT_IDENTIFIER:
         raise der.DerError("an attribute is not a type and a value")
     oid, value = der.object_identifier(parts[0].contents), parts[1]
-    keyword, encoding = _KEYWORDS.get(oid), _ENCODINGS.get(value.tag)
-    if keyword is None or encoding is None:
+    keyword = _KEYWORDS.get(oid)
+    if keyword is None or value.tag not in _STRINGS:
         return f"{keyword or oid}=#{value.encoded.hex()}"
-    return f"{keyword}={_escape(value.contents.decode(encoding, 'replace'))}"
+    return f"{keyword}={_escape(value.contents.decode('utf-8', 'replace'))}"
 
 
 def _escape(value: str) -> str:
@@ -72,4 +72,4 @@ def _escape(value: str) -> str:
     for index, character in enumerate(value):
         if character == " " and (index < first or index >= last):
             escaped[index] = "\\ "
-    return "".join(escaped)
+    return "".join(escaped).replace("\0", "\\00")
