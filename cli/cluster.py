@@ -29,6 +29,10 @@ class Position(NamedTuple):
     timestamp_ms: int
 
 
+class BrokerError(PeerError):
+    """A broker is unreachable or does not respond. The message names it, because it may not be the bootstrap broker."""
+
+
 class Cluster:
     """Connections to brokers, opened on first use."""
 
@@ -36,10 +40,15 @@ class Cluster:
         self._bootstrap = bootstrap
         self._brokers: dict[int, Connection] = {}
         self._addresses: dict[int, tuple[str, int]] = {}
+        self._forwarding: Connection | None = None
+        self.controller_responds = True
+        """False after a request to the controller without a response."""
 
     def close(self) -> None:
         for connection in (self._bootstrap, *self._brokers.values()):
             connection.close()
+        if self._forwarding is not None:
+            self._forwarding.close()
 
     def is_open(self) -> bool:
         """Whether no broker has closed its connection while it was idle."""
@@ -54,9 +63,27 @@ class Cluster:
         """The response of any broker."""
         return self._bootstrap.ask(request)
 
+    def ask_controller(self, request: Request) -> Any | None:
+        """The response to a request that brokers forward to the controller. None if there is none; no other request is
+        sent then."""
+        if not self.controller_responds:
+            return None
+        try:
+            if self._forwarding is None:
+                # A late response on the bootstrap connection would be taken for that to the next request.
+                self._forwarding = self._connect(self._bootstrap.host, self._bootstrap.port)
+            return self._forwarding.ask(request)
+        except PeerError:
+            self.controller_responds = False
+            return None
+
     def ask_broker(self, node_id: int, request: Request) -> Any:
-        """The response of one broker. Raises Failure for an unknown id, PeerError if the broker is unreachable."""
-        return self.broker(node_id).ask(request)
+        """The response of one broker. Raises Failure for an unknown id, BrokerError if the broker does not respond."""
+        connection = self.broker(node_id)
+        try:
+            return connection.ask(request)
+        except PeerError as problem:
+            raise self._broker_error(node_id, problem) from problem
 
     def broker_ids(self) -> list[int]:
         """The ids of all brokers."""
@@ -81,7 +108,11 @@ class Cluster:
         positions = {}
         for leader, entries in by_leader.items():
             request = ListOffsetsRequest(replica_id=-1, topics=_merged(entries), timeout_ms=5000)
-            for topic in self.ask_broker(leader, request).topics:
+            try:
+                answer = self.ask_broker(leader, request)
+            except BrokerError:
+                continue
+            for topic in answer.topics:
                 for partition in topic.partitions:
                     if partition.error_code == 0:
                         position = Position(partition.offset, partition.timestamp)
@@ -89,21 +120,30 @@ class Cluster:
         return positions
 
     def broker(self, node_id: int) -> Connection:
-        """The connection to one broker. Raises Failure for an unknown id, PeerError if the broker is unreachable."""
+        """The connection to one broker. Raises Failure for an unknown id, BrokerError if the broker is unreachable."""
         if node_id not in self._brokers:
             addresses = self._known_addresses()
             if node_id not in addresses:
                 known = ", ".join(map(str, sorted(addresses)))
                 raise Failure(f"unknown broker {node_id}; the cluster has: {known}")
-            host, port = addresses[node_id]
-            self._brokers[node_id] = Connection(
-                host,
-                port,
-                timeout_s=CONNECT_TIMEOUT_S,
-                security=self._bootstrap.security,
-                client_id=self._bootstrap.client_id,
-            )
+            try:
+                self._brokers[node_id] = self._connect(*addresses[node_id])
+            except PeerError as problem:
+                raise self._broker_error(node_id, problem) from problem
         return self._brokers[node_id]
+
+    def _broker_error(self, node_id: int, problem: PeerError) -> BrokerError:
+        host, port = self._known_addresses()[node_id]
+        return BrokerError(f"broker {node_id} at {host}:{port}: {problem}")
+
+    def _connect(self, host: str, port: int) -> Connection:
+        return Connection(
+            host,
+            port,
+            timeout_s=CONNECT_TIMEOUT_S,
+            security=self._bootstrap.security,
+            client_id=self._bootstrap.client_id,
+        )
 
     def _known_addresses(self) -> dict[int, tuple[str, int]]:
         if not self._addresses:
@@ -119,7 +159,8 @@ def cluster(bootstrap_server: str) -> Iterator[Cluster]:
     try:
         yield found
     except PeerError as problem:
-        raise Failure(f"{bootstrap_server}: {problem}\nRun `moldau doctor` to check the server.") from problem
+        named = problem if isinstance(problem, BrokerError) else f"{bootstrap_server}: {problem}"
+        raise Failure(f"{named}\nRun `moldau doctor` to check the server.") from problem
     finally:
         found.close()
 

@@ -27,7 +27,9 @@ from ..protocol.messages.metadata import MetadataRequest
 from .broker_directories import directories_of
 from .client import bootstrap_option
 from .cluster import Cluster, cluster
+from .connection import PeerError
 from .drain_broker import command as drain
+from .failure import Failure
 from .output import print_json, print_table
 from .partition_states import (
     AT_MIN_ISR,
@@ -113,13 +115,15 @@ def describe(servers: Cluster) -> dict[str, Any]:
         broker["replicas"] = held[broker_id]
         broker["not_in_sync"] = held[broker_id] - in_sync[broker_id]
         broker["metadata_lag"] = None if quorum is None else _lag(quorum, broker_id)
-        broker["directories"] = None if broker["fenced"] else directories_of(servers, broker_id)
+        broker["responds"] = None if broker["fenced"] else _responds(servers, broker_id)
+        broker["directories"] = directories_of(servers, broker_id) if broker["responds"] else None
     states = Counter(state for partition in partitions for state in partition.states)
     return {
         "cluster_id": cluster_id,
         "software": _software(servers, brokers),
         "version": release(level),
-        "controller": controller if quorum is None else _id(quorum.leader_id),
+        "controller": _controller(servers, quorum, controller),
+        "controller_responds": servers.controller_responds,
         "features": features,
         "partitions": len(partitions),
         "partitions_without_leader": states[OFFLINE],
@@ -131,6 +135,22 @@ def describe(servers: Cluster) -> dict[str, Any]:
         "controllers": None if quorum is None else _controllers(quorum, nodes, {broker["id"] for broker in brokers}),
         "brokers": brokers,
     }
+
+
+def _controller(servers: Cluster, quorum: ResponsePartitionData | None, reported: int | None) -> int | None:
+    """``reported`` is the controller for clients, which may be any broker."""
+    if not servers.controller_responds:
+        return None
+    return reported if quorum is None else _id(quorum.leader_id)
+
+
+def _responds(servers: Cluster, broker_id: int) -> bool:
+    """Whether the broker accepts a connection. The controller may not have noticed its end yet."""
+    try:
+        servers.broker(broker_id)
+    except (PeerError, Failure):
+        return False
+    return True
 
 
 def release(level: int | None) -> str | None:
@@ -186,10 +206,12 @@ def _quorum(servers: Cluster) -> tuple[ResponsePartitionData | None, list[Node]]
     if not servers.bootstrap.offers(ApiKey.DESCRIBE_QUORUM):
         return None, []
     topic = TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])
-    answer = servers.ask(DescribeQuorumRequest(topics=[topic]))
+    answer = servers.ask_controller(DescribeQuorumRequest(topics=[topic]))
+    if answer is None or answer.error_code:
+        return None, []
     for described in answer.topics:
         for partition in described.partitions:
-            if not answer.error_code and not partition.error_code:
+            if not partition.error_code:
                 assert isinstance(partition, ResponsePartitionData)
                 return partition, answer.nodes
     return None, []
@@ -224,7 +246,7 @@ def _lag(quorum: ResponsePartitionData, broker_id: int) -> int | None:
 
 def _software(servers: Cluster, brokers: list[dict[str, Any]]) -> str | None:
     """``Moldau`` if the cluster runs it, else None."""
-    running = [broker["id"] for broker in brokers if not broker["fenced"]]
+    running = [broker["id"] for broker in brokers if broker["responds"]]
     if not running or not servers.bootstrap.offers(ApiKey.DESCRIBE_CONFIGS):
         return None
     resource = DescribeConfigsResource(
@@ -245,7 +267,7 @@ def show(described: dict[str, Any]) -> None:
     print(f"cluster id  {_or_unknown(described['cluster_id'])}")
     print(f"software    {described['software'] or 'unknown: not Moldau, or its settings are not readable'}")
     print(f"version     {version}")
-    print(f"controller  {_or_unknown(described['controller'])}")
+    print(f"controller  {_or_unknown(described['controller']) if described['controller_responds'] else _NO_CONTROLLER}")
     print()
     if described["features"]:
         rows = [
@@ -264,7 +286,7 @@ def show(described: dict[str, Any]) -> None:
             broker["port"],
             broker["rack"],
             "broker, controller" if broker["id"] in controllers else "broker",
-            _STATES[broker["fenced"]],
+            _state(broker),
             broker["leaders"],
             broker["replicas"],
             broker["not_in_sync"],
@@ -351,7 +373,13 @@ def _list(brokers: Iterable[int]) -> str:
 _SHOWN: Final = 20
 """The maximum number of rows with partitions."""
 
-_STATES: Final = {None: "active", False: "active", True: "fenced"}
+_NO_CONTROLLER: Final = "does not respond: until it does, no leader is elected and nothing in the metadata changes"
+
+
+def _state(broker: dict[str, Any]) -> str:
+    if broker["fenced"]:
+        return "fenced"
+    return "active" if broker["responds"] else "no response"
 
 
 def _or_unknown(value: object) -> object:

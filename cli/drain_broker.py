@@ -176,7 +176,9 @@ def _partitions(servers: Cluster, broker: int) -> tuple[list[Partition], set[tup
 
 def _moving(servers: Cluster) -> dict[tuple[str, int], Sequence[int]]:
     """The partitions that are being moved, with the brokers that they leave."""
-    response = servers.ask(ListPartitionReassignmentsRequest(topics=None, timeout_ms=_TIMEOUT_MS))
+    response = servers.ask_controller(ListPartitionReassignmentsRequest(topics=None, timeout_ms=_TIMEOUT_MS))
+    if response is None:
+        raise Failure("the controller does not respond; until it does, no partition can be moved")
     if response.error_code:
         raise Failure(f"cannot list the moves: {explain(response.error_code, response.error_message)}")
     return {

@@ -127,8 +127,8 @@ def moves_of(servers: Cluster) -> list[Move] | None:
     """The reassignments in progress; None if the cluster does not say."""
     if not servers.bootstrap.offers(ApiKey.LIST_PARTITION_REASSIGNMENTS):
         return None
-    response = servers.ask(ListPartitionReassignmentsRequest(topics=None, timeout_ms=_TIMEOUT_MS))
-    if response.error_code:
+    response = servers.ask_controller(ListPartitionReassignmentsRequest(topics=None, timeout_ms=_TIMEOUT_MS))
+    if response is None or response.error_code:
         return None
     return sorted(
         Move(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from moldau.cli import describe_cluster
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -116,3 +117,40 @@ def test_a_broker_that_is_down(run: Run, cluster: Cluster) -> None:
     assert ["3", "partitions:", "1", "offline,", "2", "at", "min", "ISR,", "2", "under-replicated"] in lines
     cluster.start(3)
     wait_until(lambda: not overview(run, cluster)["problems"])
+
+
+@pytest.fixture
+def without_controller(cluster: Cluster) -> Cluster:
+    """Broker 1, which is also the controller, is down from here on. The others consider it active, because only the
+    controller fences brokers."""
+    if cluster.broker(1).running:
+        cluster.kill(1)
+    return cluster
+
+
+def test_a_controller_that_is_down(run: Run, without_controller: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    other = without_controller.broker(2).address
+    result = run("cluster", "--json", "-b", other)
+    assert (result.code, result.err) == (0, "")
+    described = result.json()
+    assert (described["controller"], described["controller_responds"], described["reassignments"]) == (
+        None,
+        False,
+        None,
+    )
+    assert [(each["id"], each["responds"]) for each in described["brokers"]] == [(1, False), (2, True), (3, True)]
+    assert [len(each["directories"] or ()) for each in described["brokers"]] == [0, 2, 2]
+    assert (described["software"], described["partitions"], described["problems"]) == ("Moldau", 3, [])
+    capsys.readouterr()
+    describe_cluster.show(described)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[3].startswith("controller  does not respond: ")
+    assert [line.split()[-6:-4] for line in lines if line.startswith("     1  ")] == [["no", "response"]]
+
+
+def test_errors_name_the_broker_that_does_not_respond(run: Run, without_controller: Cluster) -> None:
+    one, other = without_controller.broker(1).address, without_controller.broker(2).address
+    result = run("configs", "describe", "broker", "1", "-b", other)
+    assert (result.code, result.err.splitlines()[0]) == (1, f"moldau: broker 1 at {one}: connection refused")
+    (described,) = run("topics", "describe", "orders", "--json", "-b", other).json()
+    assert [each["first_offset"] for each in described["partitions"]] == [None, 0]
