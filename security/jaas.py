@@ -1,7 +1,8 @@
 """JAAS configurations, as ``sasl.jaas.config`` contains them: ``module flag key=value ... ;``.
 
 Tokens are separated by whitespace and may be in double or single quotes, in which a backslash escapes the next
-character. ``// ...`` and ``/* ... */`` are comments. The semicolon is required. Errors do not contain the text, because
+character, or is followed by its number in up to three octal digits. ``// ...`` and ``/* ... */`` are comments, also at
+the end of a token. The semicolon is required. Errors do not contain the text, because
 options are secrets.
 """
 
@@ -28,10 +29,11 @@ _FLAGS: Final = frozenset({"required", "requisite", "sufficient", "optional"})
 _TOKEN: Final = re.compile(
     r"""\s+ | //[^\n]* | /\*.*?\*/
     | "(?P<double>(?:\\.|[^"\\])*)" | '(?P<single>(?:\\.|[^'\\])*)'
-    | (?P<mark>[=;]) | (?P<word>[^\s=;"']+)""",
+    | (?P<mark>[=;]) | (?P<word>(?:(?!//|/\*)[^\s=;"'])+)""",
     re.VERBOSE | re.DOTALL,
 )
-_ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+_ESCAPE: Final = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
+_ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v"}
 
 
 class JaasError(ValueError):
@@ -96,8 +98,13 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
         position = match.end()
         quoted = match["double"] if match["double"] is not None else match["single"]
         if quoted is not None:
-            yield "text", re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[1]), quoted, flags=re.DOTALL)
+            yield "text", _ESCAPE.sub(_unescaped, quoted)
         elif match["mark"]:
             yield match["mark"], match["mark"]
         elif match["word"]:
             yield "text", match["word"]
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    escaped = found[1]
+    return chr(int(escaped, 8)) if escaped[0] in "01234567" else _ESCAPES.get(escaped, escaped)

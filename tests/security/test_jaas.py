@@ -30,6 +30,20 @@ def test_an_entry_with_options() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (r'"\101\7b\477\a\v\x"', "A\7b\x277\a\vx"),
+        ("secret/*of alice*/", "secret"),
+        ("secret// of alice\n", "secret"),
+        ("a/b", "a/b"),
+    ],
+)
+def test_values_are_read_as_by_apache_kafka(value: str, expected: str) -> None:
+    """Compared with its ``JaasConfig``."""
+    assert only_entry(f"x.Y required user_a={value};").options == {"user_a": expected}
+
+
 @pytest.mark.parametrize("flag", ["required", "REQUIRED", "Requisite", "sufficient", "optional"])
 def test_flags_in_any_case(flag: str) -> None:
     assert only_entry(f"x.Y {flag};").options == {}
