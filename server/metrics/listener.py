@@ -2,8 +2,8 @@
 
 The port may be reachable by strangers, so each resource is bounded: the number of connections, the size of a request,
 the time for a request and for a response, and the CPU time for scrapes. A response ends its connection. If there are
-too many connections, the oldest one without a complete request is closed: a client that sends its request immediately
-is served, however many idle connections there are.
+too many connections, the oldest one without a complete request is closed, or else the oldest one that does not read its
+response: a client that sends its request immediately is served, whatever other clients do.
 
 All scrapes of a dialect that arrive while its metrics are being built get the same text. Building takes turns with the
 event loop of the server (`pace`), and between its pieces this thread serves its sockets. After a build that took some
@@ -74,6 +74,10 @@ class _Phase(enum.Enum):
     WAITING = enum.auto()  # for the metrics, or for the event loop
     SENDING = enum.auto()
     LINGERING = enum.auto()  # until the peer has closed the connection: unread data would discard the response
+
+
+_DISPLACED: Final = (_Phase.READING, _Phase.LINGERING, _Phase.SENDING)
+"""Connections in these phases are closed if there are too many: in this order, the oldest one first."""
 
 
 class _Connection:
@@ -171,8 +175,8 @@ class MetricsListener:
                 self._accept()
             elif key.fileobj is self._woken:
                 self._woken.recv(4096)
-            else:
-                self._ready(key.data)
+            elif (connection := self._connections.get(key.fd)) is not None and connection is key.data:
+                self._ready(connection)  # unless a connection that was accepted just now has displaced it
         if self._is_alive:
             self._is_alive = False
             checked, self._checking = self._checking, []
@@ -214,15 +218,23 @@ class MetricsListener:
             self._accepts_at = monotonic() + _ACCEPT_PAUSE_S
             return
         if len(self._connections) >= MAX_CONNECTIONS:
-            oldest = next((each for each in self._connections.values() if each.phase is _Phase.READING), None)
-            if oldest is None:
+            displaced = self._displaced()
+            if displaced is None:
                 sock.close()
                 return
-            self._close(oldest)
+            self._close(displaced)
         sock.setblocking(False)
         connection = _Connection(sock, monotonic() + REQUEST_S)
         self._connections[sock.fileno()] = connection
         self._selector.register(sock, selectors.EVENT_READ, connection)
+
+    def _displaced(self) -> _Connection | None:
+        """The connection that is closed for a new one; None if all wait for the metrics or the event loop."""
+        for phase in _DISPLACED:
+            for connection in self._connections.values():
+                if connection.phase is phase:
+                    return connection
+        return None
 
     def _expire(self) -> None:
         now = monotonic()

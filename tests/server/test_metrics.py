@@ -6,7 +6,9 @@ import http.client
 import re
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple
 
 import pytest
@@ -32,7 +34,13 @@ from moldau.protocol.messages.offset_commit import (
 from moldau.replication.replicas import Replicas
 from moldau.server.metrics.errors import CountedErrors
 from moldau.server.metrics.families import DIALECTS, Family, Kind, Sample, labels, name_in, text_of
-from moldau.server.metrics.listener import MAX_CONNECTIONS, MAX_REQUEST_BYTES, MetricsError, parse_address
+from moldau.server.metrics.listener import (
+    MAX_CONNECTIONS,
+    MAX_REQUEST_BYTES,
+    MetricsError,
+    MetricsListener,
+    parse_address,
+)
 from moldau.server.metrics.rates import Rates
 from moldau.server.metrics.times import SENDS_SAMPLED, WINDOW_S, Durations, RequestTimes
 from moldau.server.metrics.topics import topic_families
@@ -333,6 +341,67 @@ def test_idle_connections_do_not_exclude_others(used: RunningServer) -> None:
     finally:
         for sock in idle:
             sock.close()
+
+
+class _Held:
+    """A source that holds the thread of a listener in `/readyz` until it is released."""
+
+    def __init__(self, text: str = "") -> None:
+        self.held = threading.Event()
+        self.released = threading.Event()
+        self._text = text
+
+    def unready(self) -> str | None:
+        self.held.set()
+        assert self.released.wait(30)
+        return None
+
+    def check(self, alive: Callable[[], None]) -> bool:
+        return False
+
+    def text(self, dialect: str) -> Iterator[str]:
+        yield self._text
+
+
+@contextmanager
+def listening(source: _Held) -> Iterator[Callable[[bytes], socket.socket]]:
+    """``connect(data)``: a connection to a listener that has sent this."""
+    listener = MetricsListener("127.0.0.1", 0, source)
+    listener.start()
+    with ExitStack() as stack:
+        stack.callback(listener.close)
+        stack.callback(source.released.set)
+
+        def connect(data: bytes) -> socket.socket:
+            sock = stack.enter_context(socket.create_connection(("127.0.0.1", listener.port), timeout=30))
+            sock.sendall(data)
+            return sock
+
+        yield connect
+
+
+def test_a_connection_that_is_displaced_while_its_request_arrives_does_not_end_the_listener() -> None:
+    source = _Held()
+    with listening(source) as connect:
+        idle = [connect(b"GET") for _ in range(MAX_CONNECTIONS - 1)]
+        connect(b"GET /readyz HTTP/1.1\r\n\r\n")
+        assert source.held.wait(30)  # all are accepted, because this one was the last
+        new = connect(b"")
+        for sock in idle:
+            sock.sendall(b" /healthz HTTP/1.1\r\n\r\n")
+        source.released.set()
+        with suppress(ConnectionResetError):  # what it sent was not read
+            assert received(idle[0]) == b""
+        assert received(idle[1]).startswith(b"HTTP/1.1 200 ")
+        new.sendall(b"GET /healthz HTTP/1.1\r\n\r\n")
+        assert received(new).startswith(b"HTTP/1.1 200 ")
+
+
+def test_clients_that_do_not_read_their_responses_do_not_exclude_others() -> None:
+    with listening(_Held("x" * (32 << 20))) as connect:
+        for _ in range(MAX_CONNECTIONS):
+            connect(b"GET /metrics HTTP/1.1\r\n\r\n").recv(1)
+        assert received(connect(b"GET /healthz HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
 
 
 def test_a_request_may_arrive_in_pieces(used: RunningServer) -> None:
