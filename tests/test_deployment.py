@@ -60,6 +60,13 @@ def test_clients_are_told_the_addresses_outside_of_the_container(
     assert found == advertised
 
 
+def test_an_image_is_built_without_the_files_that_git_ignores() -> None:
+    root = FOLDER.parent.parent
+    ignored = (root / ".gitignore").read_text(encoding="utf-8").split()
+    lines = (root / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert {f"**/{name.strip('/')}" for name in ignored} | {".git"} <= set(lines)
+
+
 def advertised_at(address: str) -> tuple[str, int]:
     with WireClient(address) as wire:
         (broker,) = wire.call(MetadataRequest(topics=None), 12).brokers
