@@ -11,7 +11,7 @@ from ..protocol.messages.create_acls import CreateAclsRequest
 from ..protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from ..protocol.messages.describe_acls import DescribeAclsRequest
 from ..security.acl_arguments import OPERATIONS, RESOURCES, acl_of, addition_of, creation_of, principal_of
-from ..security.acls import CLUSTER_NAME, WILDCARD, Acl, AclIndex, AclPattern, AclPermission
+from ..security.acls import CLUSTER_NAME, WILDCARD, Acl, AclIndex, AclPattern, AclPermission, Decision
 from .client import bootstrap_option
 from .cluster import Cluster, check_accepted, cluster
 from .failure import Failure
@@ -76,7 +76,7 @@ def list_acls(as_json: bool, bootstrap_server: str) -> None:
       moldau acls list --json
     """
     with cluster(bootstrap_server) as servers:
-        found = sorted(_all(servers))
+        found = sorted(all_acls(servers))
     rows = [_row(acl) for acl in found]
     if as_json:
         print_json([dict(zip(_COLUMNS, row, strict=True)) for row in rows])
@@ -104,8 +104,7 @@ def add(
     """
     acl = acl_of(principal, operation, resource, name, host=host, deny=deny, prefix=prefix)
     with cluster(bootstrap_server) as servers:
-        (result,) = servers.ask(CreateAclsRequest(creations=[creation_of(acl)])).results
-    check_accepted("cannot add the ACL", result.error_code, result.error_message)
+        add_acl(servers, acl)
     print(f"Added: {acl}")
 
 
@@ -125,20 +124,8 @@ def remove(
       moldau acls remove alice write topic events
     """
     acl = acl_of(principal, operation, resource, name, host=host, deny=deny, prefix=prefix)
-    chosen = DeleteAclsFilter(
-        resource_type_filter=acl.resource_type,
-        resource_name_filter=acl.name,
-        pattern_type_filter=acl.pattern,
-        principal_filter=acl.principal,
-        host_filter=acl.host,
-        operation=acl.operation,
-        permission_type=acl.permission,
-    )
     with cluster(bootstrap_server) as servers:
-        (result,) = servers.ask(DeleteAclsRequest(filters=[chosen])).filter_results
-    check_accepted("cannot remove the ACL", result.error_code, result.error_message)
-    if not result.matching_acls:
-        raise Failure(f"there is no such ACL: {acl}; `moldau acls list` lists all")
+        remove_acl(servers, acl)
     print(f"Removed: {acl}")
 
 
@@ -162,13 +149,8 @@ def explain(principal: str, operation: str, resource: str, name: str, host: str,
     kind, wanted = RESOURCES[resource], OPERATIONS[operation]
     who = principal_of(principal)
     with cluster(bootstrap_server) as servers:
-        acls = list(_all(servers))
-    index = AclIndex(acls)
-    decision = index.decide(who, host, wanted, kind, name)
-    if kind is AclResource.TOPIC and wanted in (AclOperation.CREATE, AclOperation.DELETE):
-        of_cluster = index.decide(who, host, wanted, AclResource.CLUSTER, CLUSTER_NAME)
-        if of_cluster.allowed:  # also if an ACL of the topic denies
-            decision = of_cluster
+        acls = list(all_acls(servers))
+    decision = decision_of(acls, who, host, wanted, kind, name)
     question = f"{who} {wanted.name} {kind.name}:{name}"
     if isinstance(decision.by, Acl):
         print(f"{'Allowed' if decision.allowed else 'Denied'}: {question}, by: {decision.by}")
@@ -183,7 +165,7 @@ def explain(principal: str, operation: str, resource: str, name: str, host: str,
         raise SystemExit(1)
 
 
-def _all(servers: Cluster) -> Iterable[Acl]:
+def all_acls(servers: Cluster) -> Iterable[Acl]:
     """Every ACL of the cluster. Raises Failure."""
     response = servers.ask(DescribeAclsRequest(**_ANYTHING))
     check_accepted("cannot list ACLs", response.error_code, response.error_message)
@@ -200,6 +182,42 @@ def _all(servers: Cluster) -> Iterable[Acl]:
         for resource in response.resources
         for acl in resource.acls
     ]
+
+
+def decision_of(
+    acls: Iterable[Acl], principal: str, host: str, operation: AclOperation, kind: AclResource, name: str
+) -> Decision:
+    """What the ACLs decide about an operation. Settings of the server, which clients cannot read, are not considered."""
+    index = AclIndex(acls)
+    decision = index.decide(principal, host, operation, kind, name)
+    if kind is AclResource.TOPIC and operation in (AclOperation.CREATE, AclOperation.DELETE):
+        of_cluster = index.decide(principal, host, operation, AclResource.CLUSTER, CLUSTER_NAME)
+        if of_cluster.allowed:  # also if an ACL of the topic denies
+            return of_cluster
+    return decision
+
+
+def add_acl(servers: Cluster, acl: Acl) -> None:
+    """Add an ACL; one that exists stays. Raises Failure."""
+    (result,) = servers.ask(CreateAclsRequest(creations=[creation_of(acl)])).results
+    check_accepted("cannot add the ACL", result.error_code, result.error_message)
+
+
+def remove_acl(servers: Cluster, acl: Acl) -> None:
+    """Remove an ACL. Raises Failure, also if it does not exist."""
+    chosen = DeleteAclsFilter(
+        resource_type_filter=acl.resource_type,
+        resource_name_filter=acl.name,
+        pattern_type_filter=acl.pattern,
+        principal_filter=acl.principal,
+        host_filter=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission,
+    )
+    (result,) = servers.ask(DeleteAclsRequest(filters=[chosen])).filter_results
+    check_accepted("cannot remove the ACL", result.error_code, result.error_message)
+    if not result.matching_acls:
+        raise Failure(f"there is no such ACL: {acl}; `moldau acls list` lists all")
 
 
 def _row(acl: Acl) -> tuple[str, ...]:

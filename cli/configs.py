@@ -1,4 +1,4 @@
-"""``moldau configs``: the settings of topics, brokers and groups on a running server."""
+"""``moldau configs``: the settings of topics, brokers, groups and client metrics on a running server."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -21,21 +21,22 @@ from .output import print_json, print_table
 from .suggestions import CommandGroup
 
 # Resource types and operations as numbered by the protocol.
-_ENTITIES: Final = {"topic": 2, "broker": 4, "group": 32}
+_ENTITIES: Final = {"topic": 2, "broker": 4, "client-metrics": 16, "group": 32}
 _SET: Final = 0
 _DELETE: Final = 1
 _SOURCES: Final = {int(source): source.name for source in ConfigSource}
 _ALL_BROKERS: Final = "default"
 
-_entity = click.argument("entity", type=click.Choice(tuple(_ENTITIES)), metavar="topic|broker|group")
+_entity = click.argument("entity", type=click.Choice(tuple(_ENTITIES)), metavar="topic|broker|client-metrics|group")
 _name = click.argument("name", metavar="NAME")
 
 
 @click.group("configs", cls=CommandGroup, short_help="Show and change settings of topics, brokers and groups.")
 def command() -> None:
-    """Show and change the settings of topics, brokers and groups on a running server.
+    """Show and change the settings of topics, brokers, groups and client metrics on a running server.
 
-    Identify a broker by its id, or use `default` for all brokers. A group does not have to exist.
+    Identify a broker by its id, or use `default` for all brokers. A group does not have to exist, and a subscription of
+    client metrics exists while it has settings.
 
     \b
     Examples:
@@ -44,6 +45,7 @@ def command() -> None:
       moldau configs set topic events retention.ms=3600000
       moldau configs set broker default message.max.bytes=2000000
       moldau configs set group billing consumer.session.timeout.ms=60000
+      moldau configs set client-metrics latency metrics=org.apache.kafka.producer. interval.ms=10000
       moldau configs delete topic events retention.ms
     """
 
@@ -121,7 +123,10 @@ def delete(entity: str, name: str, keys: tuple[str, ...], bootstrap_server: str)
 
 
 def describe_settings(servers: Cluster, entity: str, name: str) -> dict[str, dict[str, Any]]:
-    """Every setting of a topic, broker or group by name: ``value``, ``source``, ``read_only``, ``sensitive``."""
+    """Every setting of a topic, broker, group or subscription by name.
+
+    Each has ``value``, ``source``, ``read_only`` and ``sensitive``.
+    """
     resource = DescribeConfigsResource(
         resource_type=_ENTITIES[entity], resource_name=_resource_name(entity, name), configuration_keys=None
     )

@@ -8,9 +8,9 @@ import click
 
 from ..protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from ..protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
-from ..security.quotas import CLIENT_ID, IP, KEYS_OF_ADDRESSES, KEYS_OF_CLIENTS, USER
+from ..security.quotas import CLIENT_ID, IP, KEYS_OF_ADDRESSES, KEYS_OF_CLIENTS, USER, Entity
 from .client import bootstrap_option
-from .cluster import check_accepted, cluster
+from .cluster import Cluster, check_accepted, cluster
 from .output import print_json, print_table
 from .suggestions import CommandGroup
 
@@ -52,13 +52,10 @@ def list_quotas(as_json: bool, bootstrap_server: str) -> None:
       moldau quotas list --json
     """
     with cluster(bootstrap_server) as servers:
-        response = servers.ask(DescribeClientQuotasRequest(components=[]))
-    check_accepted("cannot list quotas", response.error_code, response.error_message)
-    rows = sorted(
-        (" ".join(f"{part.entity_type}={_name(part.entity_name)}" for part in entry.entity), value.key, value.value)
-        for entry in response.entries or ()
-        for value in entry.values
-    )
+        rows = sorted(
+            (" ".join(f"{kind}={_name(name)}" for kind, name in entity), key, value)
+            for entity, key, value in all_quotas(servers)
+        )
     if as_json:
         print_json([dict(zip(("entity", "key", "value"), row, strict=True)) for row in rows])
     elif rows:
@@ -85,7 +82,7 @@ def set_quota(
       moldau quotas set producer_byte_rate 1000000 --user alice
     """
     entity = {USER: user, CLIENT_ID: client_id, IP: ip}
-    _alter(entity, OpData(key=key, value=value, remove=False), "cannot set the quota", bootstrap_server)
+    _alter(entity, key, value, bootstrap_server)
     print(f"Set {key} of {_title(entity)} to {value:.15g}.")
 
 
@@ -103,22 +100,37 @@ def remove_quota(key: str, user: str | None, client_id: str | None, ip: str | No
       moldau quotas remove producer_byte_rate --user alice
     """
     entity = {USER: user, CLIENT_ID: client_id, IP: ip}
-    _alter(entity, OpData(key=key, remove=True), "cannot remove the quota", bootstrap_server)
+    _alter(entity, key, None, bootstrap_server)
     print(f"Removed {key} of {_title(entity)}.")
 
 
-def _alter(entity: Mapping[str, str | None], operation: OpData, failed: str, bootstrap_server: str) -> None:
-    parts = [
-        EntityData(entity_type=kind, entity_name=None if name == _DEFAULT else name)
-        for kind, name in entity.items()
-        if name is not None
+def all_quotas(servers: Cluster) -> list[tuple[Entity, str, float]]:
+    """The entity, the key and the value of each quota. Raises Failure."""
+    response = servers.ask(DescribeClientQuotasRequest(components=[]))
+    check_accepted("cannot list quotas", response.error_code, response.error_message)
+    return [
+        (tuple((part.entity_type, part.entity_name) for part in entry.entity), value.key, value.value)
+        for entry in response.entries or ()
+        for value in entry.values
     ]
+
+
+def alter_quota(servers: Cluster, entity: Entity, key: str, value: float | None) -> None:
+    """Set a quota of an entity, or remove it (``value`` None). Raises Failure."""
+    operation = OpData(key=key, remove=True) if value is None else OpData(key=key, value=value, remove=False)
+    parts = [EntityData(entity_type=kind, entity_name=name) for kind, name in entity]
+    request = AlterClientQuotasRequest(entries=[EntryData(entity=parts, ops=[operation])])
+    (result,) = servers.ask(request).entries
+    failed = "cannot remove the quota" if value is None else "cannot set the quota"
+    check_accepted(failed, result.error_code, result.error_message)
+
+
+def _alter(entity: Mapping[str, str | None], key: str, value: float | None, bootstrap_server: str) -> None:
+    parts = tuple((kind, None if name == _DEFAULT else name) for kind, name in entity.items() if name is not None)
     if not parts:
         raise click.UsageError("give --user, --client-id, or both; or --ip for connection_creation_rate")
-    request = AlterClientQuotasRequest(entries=[EntryData(entity=parts, ops=[operation])])
     with cluster(bootstrap_server) as servers:
-        (result,) = servers.ask(request).entries
-    check_accepted(failed, result.error_code, result.error_message)
+        alter_quota(servers, parts, key, value)
 
 
 def _title(entity: Mapping[str, str | None]) -> str:

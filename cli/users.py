@@ -17,7 +17,7 @@ from ..protocol.messages.describe_user_scram_credentials import DescribeUserScra
 from ..security.scram import MAX_ITERATIONS, MECHANISMS, MECHANISMS_BY_CODE, MIN_ITERATIONS, salted_password
 from ..security.scram_arguments import SALT_BYTES
 from .client import bootstrap_option
-from .cluster import check_accepted, cluster
+from .cluster import Cluster, check_accepted, cluster
 from .failure import Failure
 from .output import print_json, print_table
 from .suggestions import CommandGroup
@@ -54,14 +54,7 @@ def list_users(as_json: bool, bootstrap_server: str) -> None:
       moldau users list --json
     """
     with cluster(bootstrap_server) as servers:
-        response = servers.ask(DescribeUserScramCredentialsRequest(users=None))
-    _check("cannot list users", response.error_code, response.error_message)
-    found = [
-        (user.user, MECHANISMS_BY_CODE[info.mechanism].name, info.iterations)
-        for user in sorted(response.results, key=lambda user: str(user.user))
-        for info in user.credential_infos
-        if info.mechanism in MECHANISMS_BY_CODE
-    ]
+        found = all_users(servers)
     if as_json:
         print_json([dict(zip(("user", "mechanism", "iterations"), row, strict=True)) for row in found])
     elif found:
@@ -90,16 +83,8 @@ def set_user(name: str, password_file: Path | None, mechanism: str, iterations: 
       moldau users set alice --password-file secret --iterations 8192
     """
     password = _password(password_file)
-    salt = secrets.token_bytes(SALT_BYTES)
-    chosen = MECHANISMS[mechanism]
-    change = ScramCredentialUpsertion(
-        name=name,
-        mechanism=chosen.code,
-        iterations=iterations,
-        salt=salt,
-        salted_password=salted_password(chosen, password, salt, iterations),
-    )
-    _alter(AlterUserScramCredentialsRequest(upsertions=[change]), f"cannot set {name}", bootstrap_server)
+    with cluster(bootstrap_server) as servers:
+        set_password(servers, name, password, mechanism=mechanism, iterations=iterations)
     print(f"Set the password of {name} ({mechanism}).")
 
 
@@ -115,8 +100,8 @@ def remove_user(name: str, mechanism: str, bootstrap_server: str) -> None:
       moldau users remove alice
       moldau users remove alice --mechanism SCRAM-SHA-256
     """
-    change = ScramCredentialDeletion(name=name, mechanism=MECHANISMS[mechanism].code)
-    _alter(AlterUserScramCredentialsRequest(deletions=[change]), f"cannot remove {name}", bootstrap_server)
+    with cluster(bootstrap_server) as servers:
+        remove_credential(servers, name, mechanism=mechanism)
     print(f"Removed the credential of {name} ({mechanism}).")
 
 
@@ -132,9 +117,40 @@ def _password(path: Path | None) -> str:
     return lines[0]
 
 
-def _alter(request: AlterUserScramCredentialsRequest, failed: str, bootstrap_server: str) -> None:
-    with cluster(bootstrap_server) as servers:
-        (result,) = servers.ask(request).results
+def all_users(servers: Cluster) -> list[tuple[str, str, int]]:
+    """The user, the mechanism and the iterations of each SCRAM credential, in order. Raises Failure."""
+    response = servers.ask(DescribeUserScramCredentialsRequest(users=None))
+    _check("cannot list users", response.error_code, response.error_message)
+    return [
+        (str(user.user), MECHANISMS_BY_CODE[info.mechanism].name, int(info.iterations))
+        for user in sorted(response.results, key=lambda user: str(user.user))
+        for info in user.credential_infos
+        if info.mechanism in MECHANISMS_BY_CODE
+    ]
+
+
+def set_password(servers: Cluster, name: str, password: str, *, mechanism: str, iterations: int) -> None:
+    """Set the credential of a user; ``mechanism`` is a key of `MECHANISMS`. Raises Failure."""
+    salt = secrets.token_bytes(SALT_BYTES)
+    chosen = MECHANISMS[mechanism]
+    change = ScramCredentialUpsertion(
+        name=name,
+        mechanism=chosen.code,
+        iterations=iterations,
+        salt=salt,
+        salted_password=salted_password(chosen, password, salt, iterations),
+    )
+    _alter(servers, AlterUserScramCredentialsRequest(upsertions=[change]), f"cannot set {name}")
+
+
+def remove_credential(servers: Cluster, name: str, *, mechanism: str) -> None:
+    """Remove the credential of a user. Raises Failure, also if it does not exist."""
+    change = ScramCredentialDeletion(name=name, mechanism=MECHANISMS[mechanism].code)
+    _alter(servers, AlterUserScramCredentialsRequest(deletions=[change]), f"cannot remove {name}")
+
+
+def _alter(servers: Cluster, request: AlterUserScramCredentialsRequest, failed: str) -> None:
+    (result,) = servers.ask(request).results
     _check(failed, result.error_code, result.error_message)
 
 

@@ -30,6 +30,23 @@ def test_topic_settings_are_set_shown_and_removed(ask: Run, new_topic: Callable[
     assert len(shown) == 33
 
 
+def test_a_subscription_of_client_metrics_is_set_shown_and_removed(ask: Run) -> None:
+    name = "latency-of-configs"
+
+    def shown() -> dict[str, str]:
+        found = ask("configs", "describe", "client-metrics", name, "--json").json()
+        return {key: entry["value"] for key, entry in found.items()}
+
+    set_metrics = ("metrics=org.apache.kafka.producer.", "interval.ms=60000")
+    assert ask("configs", "set", "client-metrics", name, *set_metrics).code == 0
+    wait_until(lambda: shown() == {"metrics": "org.apache.kafka.producer.", "interval.ms": "60000"}, "the settings")
+    refused = ask("configs", "set", "client-metrics", name, "interval.ms=1")
+    assert refused.code == 1
+    assert "interval.ms" in refused.err
+    assert ask("configs", "delete", "client-metrics", name, "metrics", "interval.ms").code == 0
+    wait_until(lambda: shown() == {}, "the end")
+
+
 def test_only_changed_settings_are_shown_without_all(ask: Run, new_topic: Callable[..., str]) -> None:
     name = new_topic(1, "segment.ms=60000")
     shown = ask("configs", "describe", "topic", name)
