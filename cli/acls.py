@@ -187,7 +187,7 @@ def all_acls(servers: Cluster) -> Iterable[Acl]:
 def decision_of(
     acls: Iterable[Acl], principal: str, host: str, operation: AclOperation, kind: AclResource, name: str
 ) -> Decision:
-    """What the ACLs decide about an operation. Settings of the server, which clients cannot read, are not considered."""
+    """What the ACLs decide about an operation. Settings of the server are not considered; clients cannot read them."""
     index = AclIndex(acls)
     decision = index.decide(principal, host, operation, kind, name)
     if kind is AclResource.TOPIC and operation in (AclOperation.CREATE, AclOperation.DELETE):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,13 +20,31 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from ..cli.failure import Failure
-from . import api, faults, groups, messages, overview, send, streams, topic_settings, topics, transactions
+from . import (
+    acls,
+    api,
+    clients,
+    faults,
+    groups,
+    messages,
+    overview,
+    quotas,
+    schemas,
+    send,
+    streams,
+    topic_settings,
+    topics,
+    transactions,
+    users,
+)
 from .brokers import Brokers
+from .exposition import MetricsListener
 from .failures import BadRequest
 from .guard import Guard
 from .lag_history import INTERVAL_S, LagHistory
 from .rendering import now_ms, render, wants_json
 from .schema_registry import SchemaRegistry
+from .topic_rates import TopicRates
 
 logger = logging.getLogger(__name__)
 
@@ -41,21 +59,42 @@ def create_app(
     token: str | None = None,
     control: faults.Control | None = None,
     registry: SchemaRegistry | None = None,
+    metrics: Sequence[MetricsListener] = (),
 ) -> ASGIApp:
     """The application. It closes ``brokers`` when it ends."""
 
     history = LagHistory()
+    rates = TopicRates()
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         # Each live page has a thread that waits for the broker; they must not keep other pages waiting.
         current_default_thread_limiter().total_tokens = _MAX_THREADS
-        sampling = asyncio.create_task(_sample_lags(brokers, history))
+        sampling = asyncio.create_task(_sample(brokers, history, rates))
         yield
         sampling.cancel()
         brokers.close()
 
-    routes: list[BaseRoute] = [
+    app = Starlette(
+        routes=routes(),
+        exception_handlers={Failure: _failed, HTTPException: _http_error, Exception: _internal_error},
+        lifespan=lifespan,
+    )
+    app.state.brokers = brokers
+    app.state.read_only = read_only
+    app.state.lag_history = history
+    app.state.topic_rates = rates
+    app.state.formats = {}
+    app.state.control = control
+    app.state.registry = registry
+    app.state.metrics = list(metrics)
+    # Around everything, so that the pages of internal errors have its headers, too.
+    return Guard(app, token=token, read_only=read_only)
+
+
+def routes() -> list[BaseRoute]:
+    """The routes of all screens and of the HTTP API."""
+    return [
         *overview.ROUTES,
         *topics.ROUTES,
         *topic_settings.ROUTES,
@@ -64,37 +103,30 @@ def create_app(
         *send.ROUTES,
         *groups.ROUTES,
         *transactions.ROUTES,
+        *clients.ROUTES,
+        *schemas.ROUTES,
+        *acls.ROUTES,
+        *users.ROUTES,
+        *quotas.ROUTES,
         *api.ROUTES,
         *faults.ROUTES,
         Mount("/static", StaticFiles(directory=_STATIC), name="static"),
     ]
-    app = Starlette(
-        routes=routes,
-        exception_handlers={Failure: _failed, HTTPException: _http_error, Exception: _internal_error},
-        lifespan=lifespan,
-    )
-    app.state.brokers = brokers
-    app.state.read_only = read_only
-    app.state.lag_history = history
-    app.state.formats = {}
-    app.state.control = control
-    app.state.registry = registry
-    # Around everything, so that the pages of internal errors have its headers, too.
-    return Guard(app, token=token, read_only=read_only)
 
 
-async def _sample_lags(brokers: Brokers, history: LagHistory) -> None:
-    """Sample the lags of groups from time to time. While the cluster is not reachable, the history has a gap."""
+async def _sample(brokers: Brokers, history: LagHistory, rates: TopicRates) -> None:
+    """Sample lags and end offsets from time to time. While the cluster is not reachable, the samples have a gap."""
 
     def sample() -> None:
         with brokers.cluster() as cluster:
+            rates.sample(cluster, now_ms())
             history.sample(cluster, now_ms())
 
     while True:
         try:
             await run_in_threadpool(sample)
         except Failure as failure:
-            logger.debug("no sample of lags: %s", failure.message)
+            logger.debug("no sample of lags and rates: %s", failure.message)
         await asyncio.sleep(INTERVAL_S)
 
 

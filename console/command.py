@@ -15,6 +15,7 @@ from ..cli.failure import Failure
 from .serving import is_loopback, listen_on, parse_address, serve, url_of
 
 if TYPE_CHECKING:
+    from .exposition import MetricsListener
     from .schema_registry import SchemaRegistry
 
 _DEFAULT_LISTEN: Final = "127.0.0.1:8080"
@@ -40,6 +41,13 @@ READY_PREFIX: Final = "moldau console is ready: "
     metavar="URL",
     help="The address of a schema registry: records with the id of a schema are decoded. May have USER:PASSWORD@.",
 )
+@click.option(
+    "--metrics",
+    metavar="HOST:PORT",
+    multiple=True,
+    help="The address of a broker's metrics (`moldau serve --metrics`): shows the software and latencies of clients. "
+    "Repeat it for each broker.",
+)
 @click.option("--exit-with-stdin", is_flag=True, hidden=True, help="Stop when standard input is closed.")
 @bootstrap_option
 def command(
@@ -47,6 +55,7 @@ def command(
     read_only: bool,
     control: str | None,
     registry: str | None,
+    metrics: tuple[str, ...],
     exit_with_stdin: bool,
     bootstrap_server: str,
 ) -> None:
@@ -60,6 +69,7 @@ def command(
       moldau console
       moldau console -b kafka.example:9092 --read-only
       moldau console --registry http://127.0.0.1:8081
+      moldau console --metrics 127.0.0.1:9404
       moldau console --listen 127.0.0.1:0
     """
     try:
@@ -75,15 +85,26 @@ def command(
     controlled = None if control is None else Control(*parse_address(control, "--control"))
     brokers = Brokers(bootstrap_server, security_of_command())
     schemas = None if registry is None else _registry(registry)
+    measured = [_metrics(address) for address in metrics]
     listening = listen_on(listen)
     token = None if is_loopback(listening) else secrets.token_urlsafe(24)
-    app = create_app(brokers, read_only=read_only, token=token, control=controlled, registry=schemas)
+    app = create_app(brokers, read_only=read_only, token=token, control=controlled, registry=schemas, metrics=measured)
     print(f"{READY_PREFIX}{url_of(listening, listen)}/{f'?token={token}' if token else ''}", flush=True)
     if token:
         print("moldau: the console is not on loopback: who has this link controls the cluster", file=sys.stderr)
     config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, lifespan="on")
     config.timeout_graceful_shutdown = 1  # live pages never end by themselves
     serve(uvicorn.Server(config), listening, exit_with_stdin=exit_with_stdin)
+
+
+def _metrics(address: str) -> MetricsListener:
+    """Raises BadParameter."""
+    from .exposition import MetricsListener
+
+    try:
+        return MetricsListener(address)
+    except ValueError as problem:
+        raise click.BadParameter(str(problem), param_hint="--metrics") from None
 
 
 def _registry(url: str) -> SchemaRegistry:

@@ -22,7 +22,8 @@ from ..cli.group_report import offset_rows
 from ..cli.group_reset import new_offsets
 from ..cli.transaction_client import OpenTransaction, TransactionClient
 from ..protocol.api import ApiKey
-from .lag_history import LagHistory, chart, total_lags
+from .chart import chart
+from .lag_history import LagHistory, total_lags
 from .messages import natural, parse_time
 from .rendering import brokers_of, form_of, now_ms, render
 

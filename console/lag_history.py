@@ -7,26 +7,17 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from ..cli.cluster import Cluster
 from ..cli.group_client import GroupClient, TopicPartition
 from ..cli.group_offsets import LogOffsets
+from .chart import Sample
 
 INTERVAL_S: Final = 10.0
 SPAN_MS: Final = 3_600_000
 # More groups are not sampled in the background; a group's own page adds a sample.
 _MAX_GROUPS: Final = 200
-_CHART_WIDTH: Final = 720
-_CHART_HEIGHT: Final = 120
-
-
-class Sample(NamedTuple):
-    """A sum of lags at a time."""
-
-    time_ms: int
-    lag: int
 
 
 class LagHistory:
@@ -75,33 +66,3 @@ def total_lags(cluster: Cluster, client: GroupClient, groups: list[str]) -> dict
         ]
         found[group] = sum(lags) if lags else None
     return found
-
-
-class Chart(NamedTuple):
-    """The points of a line in a box of `_CHART_WIDTH` by `_CHART_HEIGHT`, for an SVG."""
-
-    line: str
-    area: str
-    width: int
-    height: int
-    highest: int
-    from_ms: int
-    to_ms: int
-
-
-def chart(samples: list[Sample]) -> Chart | None:
-    """A chart of at least two samples."""
-    if len(samples) < 2:
-        return None
-    start, end = samples[0].time_ms, samples[-1].time_ms
-    highest = max(sample.lag for sample in samples)
-
-    def points() -> Iterator[str]:
-        for sample in samples:
-            x = (sample.time_ms - start) / max(1, end - start) * _CHART_WIDTH
-            y = _CHART_HEIGHT - sample.lag / max(1, highest) * (_CHART_HEIGHT - 8) - 2
-            yield f"{x:.1f},{y:.1f}"
-
-    line = " ".join(points())
-    area = f"0,{_CHART_HEIGHT} {line} {_CHART_WIDTH},{_CHART_HEIGHT}"
-    return Chart(line, area, _CHART_WIDTH, _CHART_HEIGHT, highest, start, end)

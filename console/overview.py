@@ -20,9 +20,10 @@ from ..cli.group_client import GroupClient
 from ..protocol.api import ApiKey
 from ..protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from .brokers import CLIENT_ID, Brokers
+from .clients import active_groups, members_of
 from .rendering import brokers_of, now_ms, render
 
-# Groups whose members are listed.
+# Groups whose members are listed; the screen of clients has more.
 _MAX_GROUPS: Final = 50
 
 
@@ -32,14 +33,17 @@ def _overview(request: Request) -> Response:
     described: dict[str, Any] | None = None
     disks: dict[int, list[dict[str, Any]]] = {}
     clients: list[dict[str, Any]] = []
-    groups = 0
+    groups = active = 0
     topics = 0
     if any(each.level is Level.OK for each in findings):
         with brokers.cluster() as cluster:
             described = describe(cluster)
             topics = sum(1 for each in cluster.topics(None) if not each.is_internal)
             disks = _disks(cluster)
-            groups, clients = _clients(cluster)
+            groups = len(GroupClient(cluster).list())
+            with_members = active_groups(cluster)
+            active = len(with_members)
+            clients = members_of(cluster, with_members[:_MAX_GROUPS])
     return render(
         request,
         "overview.html",
@@ -50,6 +54,7 @@ def _overview(request: Request) -> Response:
         disks=disks,
         clients=clients,
         groups=groups,
+        more_groups=max(0, active - _MAX_GROUPS),
         topics=topics,
         Level=Level,
     )
@@ -78,26 +83,6 @@ def _disks(cluster: Cluster) -> dict[int, list[dict[str, Any]]]:
             for each in cluster.ask_broker(node_id, DescribeLogDirsRequest(topics=None)).results
         ]
     return found
-
-
-def _clients(cluster: Cluster) -> tuple[int, list[dict[str, Any]]]:
-    """The number of groups, and the members of the first ones that have members."""
-    client = GroupClient(cluster)
-    listed = client.list()
-    active = [each for each in listed if each.group_state not in ("Empty", "Dead")]
-    found: list[dict[str, Any]] = []
-    for each in active[:_MAX_GROUPS]:
-        group = client.describe(each.group_id)
-        found += [
-            {
-                "client": member.client_id,
-                "host": member.host,
-                "group": each.group_id,
-                "partitions": len(member.assignment),
-            }
-            for member in (group.members if group is not None else ())
-        ]
-    return len(listed), sorted(found, key=lambda member: (member["group"], member["client"], member["host"]))
 
 
 ROUTES: Final = [Route("/", _overview)]

@@ -25,7 +25,12 @@ _NAVIGATION: Final = (
     ("/topics", "Topics"),
     ("/groups", "Groups"),
     ("/transactions", "Transactions"),
+    ("/clients", "Clients"),
+    ("/schemas", "Schemas"),
+    ("/acls", "Access"),
 )
+# Screens that have no address of their own in the navigation, with the one that they belong to.
+_BELONGS_TO: Final = {"/group": "/groups", "/create-topic": "/topics", "/users": "/acls", "/quotas": "/acls"}
 _TABS: Final = (
     ("", "Messages"),
     ("/search", "Search"),
@@ -66,6 +71,7 @@ def html(request: Request, template: str, **values: Any) -> str:
     """A template as text."""
     common = {
         "path": request.url.path,
+        "screen": _screen(request.url.path),
         "bootstrap_server": brokers_of(request).bootstrap_server,
         "read_only": request.app.state.read_only,
         "nav": _NAVIGATION + (() if request.app.state.control is None else (("/faults", "Faults"),)),
@@ -73,6 +79,12 @@ def html(request: Request, template: str, **values: Any) -> str:
         "tabs": [tab for tab in _TABS if tab[0] not in _CHANGING or not request.app.state.read_only],
     }
     return _TEMPLATES.get_template(template).render({**common, **values})
+
+
+def _screen(path: str) -> str:
+    """The address in the navigation to which a page belongs."""
+    first = "/" + path.split("/")[1]
+    return _BELONGS_TO.get(first, first)
 
 
 async def form_of(request: Request) -> dict[str, str]:
@@ -102,6 +114,13 @@ def size(count: int | None) -> str:
         if value < 999.5:
             return f"{value:.3g} {unit}"
     return f"{value / 1000:,.3g} TB"
+
+
+def rate(value: float | None) -> str:
+    """``1 234``, ``12``, ``0.25``; a dash for None."""
+    if value is None:
+        return "–"
+    return number(round(value)) if value >= 100 or value == 0 else f"{value:.2g}"
 
 
 def moment(timestamp_ms: int) -> str:
@@ -150,6 +169,7 @@ _TEMPLATES: Final = Environment(
 _TEMPLATES.filters |= {
     "number": number,
     "size": size,
+    "rate": rate,
     "moment": moment,
     "iso": iso,
     "duration": duration,

@@ -13,15 +13,19 @@ from starlette.routing import Route
 
 from ..cli.failure import Failure
 from ..cli.produce import JsonLines, LineError
+from .decoders import FormatError
 from .fetching import Topic, load_topic
 from .messages import natural, partitions_of
 from .producing import Outgoing, Sent, send
 from .record_pages import parse_offsets, single
-from .rendering import brokers_of, form_of, now_ms, render
+from .rendering import brokers_of, form_of, now_ms, registry_of, render
+from .schema_registry import SchemaRegistry
 
 FORMS: Final = ("text", "JSON", "hex", "null")
-"""How a key or a value is written in the form."""
+"""How a key or a value is written in the form; with a registry, also with one of its schemas."""
+WITH_SCHEMA: Final = "schema"
 _MAX_LINES: Final = 10_000
+_MAX_SUBJECTS: Final = 500
 # Larger values are not put into a form.
 _MAX_EDITED_BYTES: Final = 1 << 20
 
@@ -31,14 +35,15 @@ def _page(request: Request) -> Response:
     sent = request.query_params.get("sent", "")
     with brokers_of(request).cluster() as cluster:
         topic = load_topic(cluster, name)
-        fields = _empty()
+        fields = _empty(name)
         copied = parse_offsets(request.query_params.get("from", ""))
         for partition, offset in copied.items():
             partitions_of(topic, partition)
             row = single(cluster, topic, partition, offset)
             if row is None or row.problem is not None:
                 raise Failure(f"{name}-{partition} has no record at offset {offset} that can be copied")
-            fields = _fields_of(row.record.key, row.record.value, row.record.headers)
+            record = row.record
+            fields = {**fields, **_fields_of(record.key, record.value, record.headers, registry_of(request))}
             fields["partition"] = str(partition) if request.query_params.get("keep") == "1" else ""
     places = [Sent(partition, offset) for partition, offset in parse_offsets(sent).items()]
     return _render(request, topic, fields, sent=places, count=request.query_params.get("count", ""))
@@ -46,6 +51,8 @@ def _page(request: Request) -> Response:
 
 def _render(request: Request, topic: Topic, fields: dict[str, str], *, status: int = 200, **values: Any) -> Response:
     common: dict[str, Any] = {"problem": None, "sent": [], "count": ""}
+    registry = registry_of(request)
+    subjects, registry_problem = _subjects(registry)
     return render(
         request,
         "send.html",
@@ -53,12 +60,24 @@ def _render(request: Request, topic: Topic, fields: dict[str, str], *, status: i
         title=f"Send to {topic.name}",
         topic=topic,
         fields=fields,
-        forms=FORMS,
+        forms=FORMS if registry is None else (*FORMS, WITH_SCHEMA),
+        subjects=subjects,
+        registry_problem=registry_problem,
         **{**common, **values},
     )
 
 
-def _empty() -> dict[str, str]:
+def _subjects(registry: SchemaRegistry | None) -> tuple[list[str], str | None]:
+    """The first subjects of the registry, to choose from, and why there are none."""
+    if registry is None:
+        return [], None
+    try:
+        return registry.subjects()[:_MAX_SUBJECTS], None
+    except FormatError as problem:
+        return [], str(problem)
+
+
+def _empty(topic: str) -> dict[str, str]:
     return {
         "key": "",
         "key_form": "null",
@@ -68,24 +87,32 @@ def _empty() -> dict[str, str]:
         "partition": "",
         "lines": "",
         "mode": "form",
+        **{f"{part}_subject": f"{topic}-{part}" for part in ("key", "value")},
+        **{f"{part}_{name}": "" for part in ("key", "value") for name in ("version", "message")},
     }
 
 
-def _fields_of(key: bytes | None, value: bytes | None, headers: Any) -> dict[str, str]:
+def _fields_of(key: bytes | None, value: bytes | None, headers: Any, registry: SchemaRegistry | None) -> dict[str, str]:
     """The form of a copy. Raises Failure if the record does not fit into a form."""
     if len(value or b"") > _MAX_EDITED_BYTES:
         raise Failure("the record is too large for a form; use `moldau consume --json` and `moldau produce --json`")
-    key_form, key_text = _written(key)
-    value_form, value_text = _written(value)
     lines = "\n".join(_header_line(name, content) for name, content in headers)
-    return {
-        **_empty(),
-        "key": key_text,
-        "key_form": key_form,
-        "value": value_text,
-        "value_form": value_form,
-        "headers": lines,
-    }
+    return {**_part("key", key, registry), **_part("value", value, registry), "headers": lines}
+
+
+def _part(name: str, data: bytes | None, registry: SchemaRegistry | None) -> dict[str, str]:
+    """The fields of a key or a value. With a schema if that gives the same bytes again: a copy never changes them."""
+    editable = None if registry is None or data is None else registry.editable(bytes(data))
+    if editable is not None:
+        text, subject, version = editable
+        return {
+            name: text,
+            f"{name}_form": WITH_SCHEMA,
+            f"{name}_subject": subject,
+            f"{name}_version": str(version),
+        }
+    form, text = _written(data)
+    return {name: text, f"{name}_form": form}
 
 
 def _written(data: bytes | None) -> tuple[str, str]:
@@ -111,7 +138,7 @@ def _header_line(name: str, value: bytes | None) -> str:
 
 
 async def _post(request: Request) -> Response:
-    fields = {**_empty(), **await form_of(request)}
+    fields = {**_empty(request.path_params["name"]), **await form_of(request)}
     return await run_in_threadpool(_send, request, fields)
 
 
@@ -120,7 +147,7 @@ def _send(request: Request, fields: dict[str, str]) -> Response:
     with brokers_of(request).cluster() as cluster:
         topic = load_topic(cluster, name)
         try:
-            records = _lines(fields) if fields["mode"] == "lines" else [_record(fields)]
+            records = _lines(fields) if fields["mode"] == "lines" else [_record(fields, registry_of(request))]
             places = send(cluster, topic, records, now_ms=now_ms())
         except Failure as failure:
             return _render(request, topic, fields, status=422, problem=failure.message)
@@ -134,19 +161,20 @@ def _send(request: Request, fields: dict[str, str]) -> Response:
     return RedirectResponse(f"{request.url.path}?{urlencode(query)}", status_code=303)
 
 
-def _record(fields: dict[str, str]) -> Outgoing:
+def _record(fields: dict[str, str], registry: SchemaRegistry | None) -> Outgoing:
     partition = fields["partition"]
     return Outgoing(
-        _bytes("key", fields["key_form"], fields["key"]),
-        _bytes("value", fields["value_form"], fields["value"]),
+        _bytes("key", fields, registry),
+        _bytes("value", fields, registry),
         [_header(number, line) for number, line in enumerate(fields["headers"].splitlines(), 1) if line.strip()],
         natural(partition, "partition") if partition else None,
     )
 
 
-def _bytes(what: str, form: str, text: str) -> bytes | None:
+def _bytes(what: str, fields: dict[str, str], registry: SchemaRegistry | None) -> bytes | None:
     """What the fields of a form mean. Raises Failure."""
-    text = text.replace("\r\n", "\n")  # browsers send line breaks so
+    form = fields[f"{what}_form"]
+    text = fields[what].replace("\r\n", "\n")  # browsers send line breaks so
     match form:
         case "null":
             return None
@@ -163,7 +191,24 @@ def _bytes(what: str, form: str, text: str) -> bytes | None:
             return text.encode()
         case "text":
             return text.encode()
+        case "schema":
+            return _encoded(what, text, fields, registry)
     raise Failure(f"{form!r} is no form of a {what}; use one of {', '.join(FORMS)}")
+
+
+def _encoded(what: str, text: str, fields: dict[str, str], registry: SchemaRegistry | None) -> bytes:
+    """A key or a value as the serializer of a registry writes it. Raises Failure."""
+    if registry is None:
+        raise Failure(f"the {what} cannot have a schema: the console was started without --registry")
+    subject, version = fields[f"{what}_subject"].strip(), fields[f"{what}_version"].strip() or "latest"
+    if not subject:
+        raise Failure(f"the subject of the schema of the {what} is missing")
+    if version != "latest":
+        natural(version, "version")
+    try:
+        return registry.encode(text, subject, version, fields[f"{what}_message"].strip())
+    except FormatError as problem:
+        raise Failure(f"the {what} cannot be encoded: {problem}") from None
 
 
 def _header(number: int, line: str) -> tuple[str, bytes | None]:

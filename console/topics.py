@@ -12,9 +12,11 @@ from ..cli.cluster import Cluster
 from ..protocol.api import ApiKey
 from ..protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from ..protocol.messages.metadata import MetadataResponseTopic
+from .chart import chart
 from .failures import BadRequest
 from .fetching import Bounds, bounds, load_topic
-from .rendering import brokers_of, render
+from .rendering import brokers_of, now_ms, render
+from .topic_rates import Rate, TopicRates
 
 # Topics of one page: offsets and sizes are requested for these only.
 _PER_PAGE: Final = 200
@@ -34,11 +36,14 @@ def _topics(request: Request) -> Response:
         shown = matching[page * _PER_PAGE : (page + 1) * _PER_PAGE]
         found = bounds(cluster, shown)
         sizes = _sizes(cluster)
+    rates = _rates_of(request)
+    for each in shown:
+        _add(rates, each, found.get(each.name or "", {}))
     return render(
         request,
         "topics.html",
         title="Topics",
-        topics=[_row(each, found.get(each.name or "", {}), sizes) for each in shown],
+        topics=[_row(each, found.get(each.name or "", {}), sizes, rates.rate(each.name or "")) for each in shown],
         query=query,
         with_internal=with_internal,
         total=len(matching),
@@ -50,7 +55,24 @@ def _topics(request: Request) -> Response:
     )
 
 
-def _row(topic: MetadataResponseTopic, offsets: dict[int, Bounds], sizes: dict[tuple[str, int], int]) -> dict[str, Any]:
+def _rates_of(request: Request) -> TopicRates:
+    found = request.app.state.topic_rates
+    assert isinstance(found, TopicRates)
+    return found
+
+
+def _add(rates: TopicRates, topic: MetadataResponseTopic, offsets: dict[int, Bounds]) -> None:
+    """A sample of a topic whose offsets a page has requested."""
+    if offsets:
+        rates.add(topic.name or "", topic.topic_id, {key: each.end for key, each in offsets.items()}, now_ms())
+
+
+def _row(
+    topic: MetadataResponseTopic,
+    offsets: dict[int, Bounds],
+    sizes: dict[tuple[str, int], int],
+    rate: Rate | None,
+) -> dict[str, Any]:
     name = topic.name or ""
     partitions = [each.partition_index for each in topic.partitions]
     known = [sizes[name, each] for each in partitions if (name, each) in sizes]
@@ -61,6 +83,7 @@ def _row(topic: MetadataResponseTopic, offsets: dict[int, Bounds], sizes: dict[t
         "replicas": max((len(each.replica_nodes) for each in topic.partitions), default=0),
         "records": sum(each.end - each.first for each in offsets.values()),
         "size": sum(known) if known else None,
+        "rate": rate,
         "leaderless": sum(1 for each in topic.partitions if each.leader_id < 0),
         "out_of_sync": sum(1 for each in topic.partitions if len(each.isr_nodes) < len(each.replica_nodes)),
     }
@@ -85,6 +108,8 @@ def _partitions(request: Request) -> Response:
     with brokers_of(request).cluster() as cluster:
         topic = load_topic(cluster, name)
         sizes = _sizes(cluster)
+    rates = _rates_of(request)
+    _add(rates, topic.metadata, topic.bounds)
     rows = [
         {
             "partition": each.partition_index,
@@ -97,7 +122,15 @@ def _partitions(request: Request) -> Response:
         }
         for each in sorted(topic.metadata.partitions, key=lambda each: each.partition_index)
     ]
-    return render(request, "partitions.html", title=name, topic=topic, rows=rows)
+    return render(
+        request,
+        "partitions.html",
+        title=name,
+        topic=topic,
+        rows=rows,
+        rate=rates.rate(name),
+        chart=chart(rates.history(name)),
+    )
 
 
 def _integer(text: str, default: int) -> int:

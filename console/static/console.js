@@ -92,6 +92,7 @@ document.addEventListener("change", (event) => {
 
 function reveal(select) {
   for (const field of $$("[data-for]", select.form)) {
+    if (field.dataset.of && field.dataset.of !== select.name) continue;
     const isUsed = field.dataset.for.split(",").includes(select.value.replaceAll(" ", "-"));
     field.hidden = !isUsed;
     for (const input of $$("input, select", field)) input.disabled = !isUsed;
@@ -255,7 +256,23 @@ for (const area of $$("[data-drop]")) {
   });
 }
 
-// What cannot be undone is confirmed first
+// What was typed into a form, except passwords
+function summaryOf(form) {
+  const list = document.createElement("dl");
+  list.className = "facts";
+  for (const field of $$("input:not([type=hidden]), select", form)) {
+    if (field.disabled || !field.value) continue;
+    const [row, name, value] = ["div", "dt", "dd"].map((tag) => document.createElement(tag));
+    const words = [...field.labels[0].childNodes].filter((node) => node !== field).map((node) => node.textContent);
+    name.textContent = words.join(" ").trim();
+    value.textContent = field.type === "password" ? "••••" : field.selectedOptions?.[0].textContent || field.value;
+    row.append(name, value);
+    list.append(row);
+  }
+  return list;
+}
+
+// What cannot be undone, or concerns other users, is confirmed first
 
 document.addEventListener("submit", (event) => {
   const form = event.target;
@@ -274,7 +291,9 @@ document.addEventListener("submit", (event) => {
   confirm.className = "danger";
   confirm.textContent = $("button", form).textContent;
   actions.append(cancel, confirm);
-  dialog.append(text, actions);
+  dialog.append(text);
+  if ("summary" in form.dataset) dialog.append(summaryOf(form));
+  dialog.append(actions);
   document.body.append(dialog);
   dialog.addEventListener("close", () => dialog.remove());
   cancel.addEventListener("click", () => dialog.close());

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,9 +21,18 @@ import pytest
 from moldau.cli.main import main
 from moldau.protocol.messages.produce import ProduceRequest
 from moldau.protocol.records import Record, build_batch
+from moldau.testing import Broker
+from moldau.testing.apache_kafka import ApacheKafka
 from moldau.testing.builders import produce_request
 from moldau.testing.routed_wire import RoutedWire
-from moldau.testing.topic_requests import wait_for_topic
+from moldau.testing.schema_registry import SchemaRegistry
+from moldau.testing.topic_requests import create_topic, wait_for_topic
+
+_ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
+_WITH_ACLS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
 
 
 @dataclass
@@ -90,6 +102,58 @@ def console(bootstrap_servers: str) -> Iterator[Console]:
     with_server = Console(bootstrap_servers)
     yield with_server
     with_server.close()
+
+
+@pytest.fixture(scope="session")
+def registry(bootstrap_servers: str) -> Iterator[str]:
+    """The address of a schema registry on the server under test."""
+    for package in ("fastavro", "grpc_tools", "jsonschema", "starlette", "uvicorn"):
+        pytest.importorskip(package, reason="needs pip install 'moldau[registry]'")
+    with SchemaRegistry(bootstrap_servers) as started:
+        yield started.url
+
+
+@pytest.fixture(scope="session")
+def decoding(bootstrap_servers: str, registry: str) -> Iterator[Console]:
+    """A console with the registry."""
+    from moldau.console.schema_registry import SchemaRegistry as Decoder
+
+    started = Console(bootstrap_servers, registry=Decoder(registry))
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="session")
+def controlled() -> Iterator[tuple[str, int]]:
+    """The address of a server, and the port of its control, which its log names."""
+    command = [sys.executable, "-m", "moldau", "serve", "--ephemeral", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(
+        [*command, "--control", "127.0.0.1:0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=_ENVIRONMENT,
+    ) as server:
+        try:
+            assert server.stdout is not None
+            assert server.stderr is not None
+            address = server.stdout.readline().removeprefix("moldau is ready: ").split()[0]
+            line = next(line for line in server.stderr if "Tests control this server" in line)
+            create_topic(address, "events")
+            yield address, int(line.rpartition(":")[2])
+        finally:
+            server.kill()
+            server.communicate()
+
+
+@pytest.fixture(scope="session")
+def secured_console(request: pytest.FixtureRequest) -> Iterator[Console]:
+    """A console of a server with an authorizer, as whose super user it connects."""
+    server = ApacheKafka(_WITH_ACLS) if request.config.getoption("apache") else Broker(config=_WITH_ACLS)
+    with server as running:
+        console = Console(running.bootstrap_servers)
+        yield console
+        console.close()
 
 
 @pytest.fixture

@@ -2,47 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from html import unescape
 
 import pytest
 
 from moldau.protocol.errors import ErrorCode
 from moldau.testing.builders import batch, produce
-from moldau.testing.topic_requests import create_topic
 from moldau.testing.wire import WireClient
 
 from .conftest import Console
 from .test_groups import offsets as cells
 
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
 ADD = {"action": "add", "kind": "error", "error": "NOT_LEADER_OR_FOLLOWER", "api": "Produce", "topic": "events"}
-
-
-@pytest.fixture(scope="module")
-def controlled() -> Iterator[tuple[str, int]]:
-    """The address of a server, and the port of its control, which its log names."""
-    command = [sys.executable, "-m", "moldau", "serve", "--ephemeral", "--listen", "127.0.0.1:0"]
-    with subprocess.Popen(
-        [*command, "--control", "127.0.0.1:0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=ENVIRONMENT,
-    ) as server:
-        try:
-            assert server.stdout is not None
-            assert server.stderr is not None
-            address = server.stdout.readline().removeprefix("moldau is ready: ").split()[0]
-            line = next(line for line in server.stderr if "Tests control this server" in line)
-            create_topic(address, "events")
-            yield address, int(line.rpartition(":")[2])
-        finally:
-            server.kill()
-            server.communicate()
 
 
 @pytest.fixture

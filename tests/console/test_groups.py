@@ -12,7 +12,8 @@ import pytest
 from moldau.cli.client import connect
 from moldau.cli.cluster import Cluster
 from moldau.cli.group_client import GroupClient, TopicPartition
-from moldau.console.lag_history import SPAN_MS, LagHistory, Sample, chart
+from moldau.console.chart import Sample, chart
+from moldau.console.lag_history import SPAN_MS, LagHistory
 from moldau.testing.waiting import wait_until
 
 from .conftest import Console
@@ -179,7 +180,7 @@ def test_the_history_has_an_hour_of_the_groups_that_exist() -> None:
         history.add("a", minute, minute * 60_000)
     history.add("b", 1, 0)
     samples = history.of("a")
-    assert (samples[0].lag, samples[-1].lag) == (29, 89)
+    assert (samples[0].value, samples[-1].value) == (29, 89)
     assert samples[-1].time_ms - samples[0].time_ms == SPAN_MS
     history.keep({"b"})
     assert history.of("a") == []

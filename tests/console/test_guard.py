@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -10,6 +11,9 @@ from .conftest import Console
 
 pytest.importorskip("starlette", reason="needs pip install 'moldau[console]'")
 
+from starlette.routing import Route
+
+from moldau.console.app import routes
 from moldau.console.guard import is_this_machine
 
 
@@ -51,6 +55,38 @@ def test_a_console_for_reading_changes_nothing(new_console: Callable[..., Consol
     assert answer.status == 403
     assert "--read-only" in answer.text
     assert "read-only" in console.get("/topics").text
+
+
+def test_every_route_that_changes_something_is_refused_for_reading(new_console: Callable[..., Console]) -> None:
+    console = new_console(read_only=True)
+    changing = [
+        (method, re.sub(r"{[^}]*}", "1", route.path))
+        for route in routes()
+        if isinstance(route, Route)
+        for method in sorted((route.methods or set()) - {"GET", "HEAD"})
+    ]
+    assert len(changing) >= 12
+    for method, path in changing:
+        answer = console.request(method, path, b"", {"Origin": console.address})
+        assert (answer.status, "--read-only" in answer.text) == (403, True), (method, path)
+
+
+def test_every_route_names_its_methods() -> None:
+    """Without methods, Starlette passes GET only to functions, but all methods to other endpoints."""
+    methods = {method for route in routes() if isinstance(route, Route) for method in route.methods or {"missing"}}
+    assert methods == {"GET", "HEAD", "POST"}
+
+
+def test_no_page_of_a_console_for_reading_has_a_form_that_changes_something(
+    new_console: Callable[..., Console], new_topic: Callable[..., str], bootstrap_servers: str
+) -> None:
+    console = new_console(read_only=True)
+    topic = new_topic()
+    paths = ["/", "/topics", "/groups", "/transactions", "/clients", "/schemas", "/acls", "/users", "/quotas"]
+    paths += [f"/topics/{topic}{suffix}" for suffix in ("", "/search", "/live", "/partitions", "/settings")]
+    for path in paths:
+        page = console.get(path)
+        assert (page.status, 'method="post"' in page.text) == (200, False), path
 
 
 def test_a_token_is_needed_and_the_link_with_it_sets_a_cookie(new_console: Callable[..., Console]) -> None:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
+pytest.importorskip("starlette", reason="needs pip install 'moldau[console]'")
+
 from moldau.cli.main import main
 from moldau.console.decoders import FormatError
 from moldau.console.schema_registry import SchemaRegistry as Decoder
 from moldau.protocol.records import Record
-from moldau.testing.schema_registry import SchemaRegistry
 
 from .conftest import Console
-
-for package in ("fastavro", "grpc_tools", "jsonschema", "starlette", "uvicorn"):
-    pytest.importorskip(package, reason="needs pip install 'moldau[registry]'")
 
 NewTopic = Callable[..., str]
 Send = Callable[..., int]
@@ -42,21 +40,6 @@ import "google/protobuf/timestamp.proto";
 message Other { string text = 1; }
 message Order { message Line { int32 count = 1; } google.protobuf.Timestamp at = 1; repeated Line lines = 2; }
 """
-
-
-@pytest.fixture(scope="module")
-def registry(bootstrap_servers: str) -> Iterator[str]:
-    """The address of a registry."""
-    with SchemaRegistry(bootstrap_servers) as started:
-        yield started.url
-
-
-@pytest.fixture(scope="module")
-def decoding(bootstrap_servers: str, registry: str) -> Iterator[Console]:
-    """A console with the registry."""
-    started = Console(bootstrap_servers, registry=Decoder(registry))
-    yield started
-    started.close()
 
 
 def register(registry: str, subject: str, schema: Any, kind: str = "AVRO", references: Any = ()) -> int:

@@ -1,0 +1,140 @@
+"""The screen of clients: what they report (KIP-714), their software, and subscriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+
+pytest.importorskip("starlette", reason="needs pip install 'moldau[console]'")
+
+from moldau.cli.main import main
+from moldau.console.clients import SUBSCRIPTION, clients_in
+from moldau.console.exposition import MetricsListener, Sample, parse
+from moldau.server.processes.free_ports import FreePorts
+from moldau.testing import Broker
+from moldau.testing.waiting import wait_until
+
+from .conftest import Console
+from .test_groups import offsets as cells
+
+
+def test_samples_are_parsed_with_their_labels() -> None:
+    lines = [
+        "# HELP a A help.",
+        "",
+        "a 1",
+        'b{x="1",y="a\\"b\\\\c\\nd"} 2.5 1700000000000',
+        'c{quantile="0.5",} NaN',
+        "d{} +Inf",
+    ]
+    assert list(parse(lines)) == [
+        Sample("a", {}, 1.0),
+        Sample("b", {"x": "1", "y": 'a"b\\c\nd'}, 2.5),
+        Sample("d", {}, float("inf")),
+    ]
+
+
+@pytest.mark.parametrize("line", ["<html>", "a", "a{x=1} 2", "a b"])
+def test_other_text_is_no_sample(line: str) -> None:
+    with pytest.raises(ValueError):
+        list(parse([line]))
+
+
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [
+        ("localhost:9404", "http://localhost:9404/metrics"),
+        ("http://localhost:9404", "http://localhost:9404/metrics"),
+        ("http://localhost:9404/", "http://localhost:9404/metrics"),
+        ("https://host/path", "https://host/path"),
+        ("[::1]:9404", "http://[::1]:9404/metrics"),
+    ],
+)
+def test_addresses_of_listeners(address: str, url: str) -> None:
+    assert MetricsListener(address).url == url
+
+
+@pytest.mark.parametrize("address", ["", "localhost", "ftp://host/", "host:port"])
+def test_wrong_addresses_are_explained(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exited:
+        main(["console", "--metrics", address])
+    assert exited.value.code == 2
+    assert "--metrics" in capsys.readouterr().err
+
+
+def test_the_latency_of_a_client_is_that_of_the_slowest_node() -> None:
+    one = {"client_id": "a", "client_instance_id": "i", "client_software_name": "librdkafka"}
+    found = clients_in(
+        [
+            Sample("kafka_client_producer_node_request_latency_avg", {**one, "node_id": "1"}, 2.0),
+            Sample("kafka_client_producer_node_request_latency_avg", {**one, "node_id": "2"}, 7.0),
+            Sample("kafka_client_producer_node_request_latency_max", {**one, "node_id": "1"}, 9.0),
+            Sample("kafka_client_producer_produce_throttle_time_avg", one, 3.0),
+            Sample("kafka_client_consumer_poll_idle_ratio_avg", {**one, "client_instance_id": "j"}, 0.5),
+            Sample("kafka_topic_partitions", {"topic": "t"}, 1.0),
+        ]
+    )
+    first, second = found
+    assert (first.latency, first.throttled) == ({"avg": 7.0, "max": 9.0}, {"avg": 3.0})
+    assert first.series[1] == ("producer node request latency avg", "node_id 2", 7.0)
+    assert (second.kinds, second.latency) == ({"consumer"}, {})
+
+
+@pytest.fixture(scope="module")
+def measured() -> Iterator[tuple[str, str]]:
+    """A broker with metrics: its bootstrap servers, and the address of its metrics."""
+    with closing(FreePorts()) as ports:
+        address = f"127.0.0.1:{ports('127.0.0.1', 0)}"
+        with Broker(config={"moldau.metrics.listener": address}) as broker:
+            yield broker.bootstrap_servers, address
+
+
+def test_a_subscribed_client_reports_its_latency(measured: tuple[str, str]) -> None:
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    bootstrap_servers, metrics = measured
+    console = Console(bootstrap_servers, metrics=[MetricsListener(metrics)])
+    try:
+        assert "No client has pushed metrics" in console.get("/clients").text
+        answer = console.post("/clients", {"action": "subscribe", "seconds": "1"})
+        assert answer.status == 303, answer.text
+        wait_until(lambda: SUBSCRIPTION in console.get("/clients").text)
+        producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap_servers, "client.id": "<slow>"})
+
+        def reported() -> bool:
+            producer.produce("latencies", b"x")
+            assert producer.flush(60) == 0
+            return any(row[0] == "<slow>" and row[3].endswith(" ms") for row in cells(console.get("/clients").text))
+
+        wait_until(reported)
+        page = console.get("/clients").text
+        assert "<slow>" not in page
+        assert "confluent-kafka-python" in page
+        assert "Connections by software" in page
+        assert console.post("/clients", {"action": "unsubscribe"}).status == 303
+        wait_until(lambda: "There are no subscriptions" in console.get("/clients").text)
+    finally:
+        console.close()
+
+
+def test_without_metrics_the_page_says_how_to_get_them(console: Console) -> None:
+    page = console.get("/clients")
+    assert page.status == 200
+    assert "moldau serve --metrics" in page.text
+
+
+def test_metrics_that_cannot_be_read_are_explained(
+    new_console: Callable[..., Console], console: Console, unused_port: int
+) -> None:
+    listeners = [MetricsListener(f"127.0.0.1:{unused_port}"), MetricsListener(f"{console.address}/static/console.js")]
+    page = new_console(metrics=listeners).get("/clients")
+    assert page.status == 200
+    assert f"http://127.0.0.1:{unused_port}/metrics cannot be reached" in page.text
+
+
+@pytest.mark.parametrize("fields", [{"action": "explode"}, {"action": "subscribe", "seconds": "soon"}])
+def test_a_wrong_change_is_explained(console: Console, fields: dict[str, str]) -> None:
+    answer = console.post("/clients", fields)
+    assert answer.status in (400, 502)
+    assert fields[next(reversed(fields))] in answer.text
