@@ -145,6 +145,8 @@ class Member(Writer):
     def __init__(self, bootstrap_servers: str, group: Group, number: int) -> None:
         super().__init__(f"group {group.name}", 1)
         self._group = group
+        self._read: dict[str, int] = {}
+        """The next offsets of the assigned partitions, by topic, as far as records have been read since the commit."""
         # A member that rejoins with a new id holds up the rebalance until the session of its earlier id has expired at
         # one coordinator. If coordinators are killed more often than that, the group may read nothing until the end.
         classic = {"session_timeout_ms": 10_000} if group.protocol == "classic" else {}
@@ -161,9 +163,8 @@ class Member(Writer):
         )
 
     def _run(self) -> None:
-        self._consumer.subscribe(list(self._group.topics))
+        self._consumer.subscribe(list(self._group.topics), on_revoke=self._forget, on_lost=self._forget)
         commit_at = 0.0
-        read: dict[str, int] = {}
         try:
             while not self._stopping.is_set():
                 message = self._consumer.poll(0.1)
@@ -173,19 +174,22 @@ class Member(Writer):
                         self._group.reject(error)
                     else:
                         self._group.deliver(message.topic(), message.offset(), message.value() or b"")
-                        read[message.topic()] = message.offset() + 1
-                if read and time.monotonic() >= commit_at:
-                    self._commit(read)
-                    read.clear()
+                        self._read[message.topic()] = message.offset() + 1
+                if self._read and time.monotonic() >= commit_at:
+                    self._commit()
+                    self._read.clear()
                     commit_at = time.monotonic() + _COMMIT_EACH_S
         finally:
             self._consumer.close()
 
-    def _commit(self, read: dict[str, int]) -> None:
-        assigned = {each.topic for each in self._consumer.assignment()}
-        offsets = [TopicPartition(topic, 0, offset) for topic, offset in read.items() if topic in assigned]
-        if not offsets:
-            return
+    def _forget(self, _consumer: Consumer, revoked: list[TopicPartition]) -> None:
+        """Do not commit what was read before the rebalance. The member may get the same partition again, which begins
+        with the committed offset: a commit of a later one would be followed by records before it."""
+        for each in revoked:
+            self._read.pop(each.topic, None)
+
+    def _commit(self) -> None:
+        offsets = [TopicPartition(topic, 0, offset) for topic, offset in self._read.items()]
         try:
             answers = self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as error:
