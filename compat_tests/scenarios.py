@@ -259,11 +259,11 @@ class ClientScenarios:
     # The error of a producer that retries an unknown topic until it times out.
     unknown_topic_codes: ClassVar[tuple[str, ...]] = ("UNKNOWN_TOPIC_OR_PARTITION",)
 
-    # Producers that report an unknown topic as soon as they are sure have a higher limit, for busy machines.
-    unknown_topic_give_up_ms: ClassVar[int] = 2_000
+    # Producers that report an unknown or invalid topic as soon as they are sure have a higher limit, for busy machines.
+    topic_error_give_up_ms: ClassVar[int] = 2_000
 
     def test_producing_to_an_unknown_topic(self, client: Client, topic_name: Callable[[], str]) -> None:
-        code = error_code(lambda: client.produce(topic_name(), numbered(1), give_up_ms=self.unknown_topic_give_up_ms))
+        code = error_code(lambda: client.produce(topic_name(), numbered(1), give_up_ms=self.topic_error_give_up_ms))
         assert code in self.unknown_topic_codes
 
     def test_message_too_large(self, client: Client, make_topic: MakeTopic) -> None:
@@ -277,7 +277,7 @@ class ClientScenarios:
     invalid_topic_codes: ClassVar[tuple[str, ...]] = ("INVALID_TOPIC_EXCEPTION",)
 
     def test_invalid_topic_name(self, client: Client) -> None:
-        code = error_code(lambda: client.produce("not a topic!", numbered(1), give_up_ms=2_000))
+        code = error_code(lambda: client.produce("not a topic!", numbered(1), give_up_ms=self.topic_error_give_up_ms))
         assert code in self.invalid_topic_codes, code
 
     def test_offset_out_of_range(self, client: Client, make_topic: MakeTopic) -> None:

@@ -9,7 +9,7 @@ from moldau.testing.servers import Server
 
 class TestConfluentKafka(ClientScenarios):
     client_name = "confluent-kafka"
-    unknown_topic_give_up_ms = 30_000
+    topic_error_give_up_ms = 30_000
 
 
 def test_killed_again_and_again(own_server: Server, topic_name: Callable[[], str]) -> None:

@@ -5,4 +5,4 @@ from moldau.compat_tests.scenarios import ClientScenarios
 
 class TestFranzGo(ClientScenarios):
     client_name = "franz-go"
-    unknown_topic_give_up_ms = 30_000
+    topic_error_give_up_ms = 30_000

@@ -5,4 +5,4 @@ from moldau.compat_tests.scenarios import ClientScenarios
 
 class TestKcat(ClientScenarios):
     client_name = "kcat"
-    unknown_topic_give_up_ms = 30_000
+    topic_error_give_up_ms = 30_000
