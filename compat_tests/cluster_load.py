@@ -228,31 +228,30 @@ class TopicCreator(Writer):
             self._retried(self._allocate, self._addresses[len(self.created) % len(self._addresses)])
             self.written += 1
 
-    def _retried(self, attempt: Callable[[str, bool], KafkaError | None], argument: str) -> None:
+    def _retried(self, attempt: Callable[[str], KafkaError | None], argument: str) -> None:
         """Attempt until there is no error. Raises for an error that is not retriable."""
         deadline = time.monotonic() + 2 * DEADLINE_S
-        is_retry = False
         while True:
-            error = attempt(argument, is_retry)
+            error = attempt(argument)
             if error is None:
                 return
             if not is_retriable(error) or time.monotonic() > deadline:
                 raise KafkaException(error)
             self.errors[error.name()] += 1
-            is_retry = True
             self._stopping.wait(0.05)
 
-    def _create(self, name: str, is_retry: bool) -> KafkaError | None:
+    def _create(self, name: str) -> KafkaError | None:
         (future,) = self._admin.create_topics([NewTopic(name, self.partitions, 1)], request_timeout=10).values()
         try:
             future.result(DEADLINE_S)
         except KafkaException as error:
             found: KafkaError = error.args[0]
-            # The response to an earlier attempt was lost.
-            return None if is_retry and found.code() == ErrorCode.TOPIC_ALREADY_EXISTS else found
+            # Only this client creates this topic: the response to an earlier attempt was lost, of the client or of the
+            # broker, which forwards the request to the next active controller if the first one dies.
+            return None if found.code() == ErrorCode.TOPIC_ALREADY_EXISTS else found
         return None
 
-    def _allocate(self, address: str, is_retry: bool) -> KafkaError | None:
+    def _allocate(self, address: str) -> KafkaError | None:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
         try:
             with WireClient(address, timeout_s=DEADLINE_S) as wire:
