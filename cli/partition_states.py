@@ -5,7 +5,8 @@ A partition can be in several states:
 - ``offline``: it has no leader, so it can be neither written nor read.
 - ``under-replicated``: a replica is not in sync. A reassignment's new replicas count only when they are in sync, as for
   ``kafka-topics.sh --under-replicated-partitions``.
-- ``below min ISR``: fewer replicas are in sync than `min.insync.replicas`, so producers with acks=all are rejected.
+- ``below min ISR``: fewer replicas are in sync than `min.insync.replicas`, so producers with acks=all are rejected. A
+  partition without a leader is below, as for ``kafka-topics.sh --under-min-isr-partitions``.
 - ``at min ISR``: a replica is not in sync, and after the loss of one more, producers with acks=all are rejected.
 """
 
@@ -53,7 +54,7 @@ class PartitionState(NamedTuple):
         least = None if self.min_isr is None else min(self.min_isr, len(self.replicas))
         if self.leader < 0:
             found.append(OFFLINE)
-        if least is not None and len(self.isr) < least:
+        if least is not None and (self.leader < 0 or len(self.isr) < least):
             found.append(BELOW_MIN_ISR)
         elif missing and len(self.isr) == least:
             found.append(AT_MIN_ISR)

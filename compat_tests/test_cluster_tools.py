@@ -109,6 +109,23 @@ def test_a_dead_replica_is_shown_as_under_replicated(cluster: Cluster, tool: Too
     assert "orders" not in tool("TopicCommand", "--describe", "--under-min-isr-partitions")
 
 
+def test_a_replica_that_leaves_a_minimal_in_sync_set_may_lead_later(cluster: Cluster, tool: Tool) -> None:
+    """Eligible leader replicas (KIP-966), which a new cluster has as in Apache Kafka."""
+    finalized = [line for line in tool("FeatureCommand", "describe").splitlines() if "eligible.leader" in line]
+    assert "FinalizedVersionLevel: 1" in finalized[0]
+    cluster.create_topic("orders", [[1, 2, 3]], config={"min.insync.replicas": 2})
+    cluster.await_isr("orders", 0, {1, 2, 3})
+    cluster.broker(3).stop()
+    cluster.await_isr("orders", 0, {1, 2})
+    cluster.broker(2).stop()
+    cluster.await_isr("orders", 0, {1})
+    shown = tool("TopicCommand", "--describe", "--topic", "orders")
+    assert "Isr: 1\tElr: 2\tLastKnownElr:" in shown
+    cluster.broker(2).start()
+    cluster.await_isr("orders", 0, {1, 2})
+    assert "Elr: \t" in tool("TopicCommand", "--describe", "--topic", "orders")
+
+
 def test_a_broker_that_was_stopped_for_good_is_unregistered(
     cluster: Cluster, running: tuple[Cluster, JavaClient]
 ) -> None:

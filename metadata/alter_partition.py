@@ -27,8 +27,7 @@ from ..protocol.messages.alter_partition import (
     ResponsePartitionData,
     ResponseTopicData,
 )
-from .brokers import check_broker_epoch, may_lead, min_in_sync_replicas, unclean_election_enabled
-from .features import ELIGIBLE_LEADER_REPLICAS_VERSION
+from .brokers import check_broker_epoch, elr_minimum, may_lead, unclean_election_enabled
 from .outcome import Outcome, Versioned
 from .partition_changes import Election, change_partition
 from .records import PartitionChangeRecord
@@ -86,7 +85,6 @@ def _decide(
     error = check_proposal(image, partition, proposal, members, broker_id)
     if error:
         return _refused(proposal, error)
-    elr_enabled = bool(image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION))
     change = change_partition(
         partition,
         topic.topic_id,
@@ -96,8 +94,7 @@ def _decide(
         election=Election.UNCLEAN if unclean_election_enabled(image, topic.name, context) else Election.ONLINE,
         isr=tuple(member.broker_id for member in members),
         leader_recovery_state=proposal.leader_recovery_state,
-        elr_enabled=elr_enabled,
-        min_in_sync_replicas=min_in_sync_replicas(image, topic, context) if elr_enabled else 1,
+        elr_minimum=elr_minimum(image, topic.name, context),
     )
     if change is not None:
         record = change.record

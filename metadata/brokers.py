@@ -229,7 +229,9 @@ def assign_replicas_to_directories(
                 partitions=[
                     directories.ResponsePartitionData(
                         partition_index=partition.partition_index,
-                        error_code=_assign(image, request.broker_id, directory.id, topic.topic_id, partition, records),
+                        error_code=_assign(
+                            image, request.broker_id, directory.id, topic.topic_id, partition, context, records
+                        ),
                     )
                     for partition in topic.partitions
                 ],
@@ -246,6 +248,7 @@ def _assign(
     directory: bytes,
     topic_id: bytes,
     wanted: directories.PartitionData,
+    context: ControllerContext,
     records: list[Versioned],
 ) -> ErrorCode:
     topic = image.topics_by_id.get(topic_id)
@@ -262,6 +265,7 @@ def _assign(
         wanted.partition_index,
         may_lead=may_lead(image, partition),
         metadata_version=image.metadata_version,
+        elr_minimum=elr_minimum(image, topic.name, context),
         directories={broker_id: directory},
     )
     if record is not None:
@@ -363,7 +367,6 @@ def elections(
     ``election``: which replicas may be elected; None: as the topic permits. ``joining``, ``leaving``: see `may_lead`.
     ``is_unclean``: see `remove_from_partitions`.
     """
-    elr_enabled = bool(image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION))
     unclean: dict[str, bool] = {}
     records = []
     for topic, index, partition in partitions:
@@ -377,15 +380,17 @@ def elections(
             metadata_version=image.metadata_version,
             election=election or (Election.UNCLEAN if unclean[topic.name] else Election.ONLINE),
             isr=tuple(replica for replica in partition.isr if replica != leaving),
-            elr_enabled=elr_enabled,
+            elr_minimum=elr_minimum(image, topic.name, context),
             unclean_replicas=(leaving,) if is_unclean and leaving is not None else (),
-            min_in_sync_replicas=min_in_sync_replicas(image, topic, context) if elr_enabled else 1,
         )
         if record is not None:
             records.append(record)
     return records
 
 
-def min_in_sync_replicas(image: MetadataImage, topic: TopicImage, context: ControllerContext) -> int:
-    own = image.topic_configs(topic.name).get("min.insync.replicas")
+def elr_minimum(image: MetadataImage, topic: str, context: ControllerContext) -> int | None:
+    """`min.insync.replicas` of a topic, if the cluster has eligible leader replicas: see `change_partition`."""
+    if not image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION):
+        return None
+    own = image.topic_configs(topic).get("min.insync.replicas")
     return context.broker_config(image).int("min.insync.replicas") if own is None else int(own)

@@ -318,7 +318,7 @@ class Controller:
     def _elect_leaders(self, image: MetadataImage, request: Any, *_: object) -> Steps[Outcome[Any]]:
         from .elect_leaders import elect_leaders_in_steps
 
-        return elect_leaders_in_steps(image, request)
+        return elect_leaders_in_steps(image, request, self.context)
 
     def _alter_reassignments(self, image: MetadataImage, request: Any, *_: object) -> Steps[Outcome[Any]]:
         from .reassignments import alter_partition_reassignments_in_steps

@@ -19,12 +19,13 @@ from ..protocol.messages.elect_leaders import (
     ReplicaElectionResult,
 )
 from ..protocol.steps import Steps, completed
-from .brokers import may_lead
+from .brokers import elr_minimum, may_lead
 from .outcome import NO_ERROR, ApiError, Outcome, Versioned, check_record_count
 from .partition_changes import Election, change_partition
 from .registrations import NO_LEADER, TopicImage
 
 if TYPE_CHECKING:
+    from .context import ControllerContext
     from .image import MetadataImage
 
 PREFERRED: Final = 0
@@ -33,12 +34,16 @@ UNCLEAN: Final = 1
 _NOT_NEEDED: Final = ApiError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for the partition.")
 
 
-def elect_leaders(image: MetadataImage, request: ElectLeadersRequest) -> Outcome[ElectLeadersResponse]:
+def elect_leaders(
+    image: MetadataImage, request: ElectLeadersRequest, context: ControllerContext
+) -> Outcome[ElectLeadersResponse]:
     """Decide on an ElectLeadersRequest. Raises INVALID_REQUEST for an unknown type of election."""
-    return completed(elect_leaders_in_steps(image, request))
+    return completed(elect_leaders_in_steps(image, request, context))
 
 
-def elect_leaders_in_steps(image: MetadataImage, request: ElectLeadersRequest) -> Steps[Outcome[ElectLeadersResponse]]:
+def elect_leaders_in_steps(
+    image: MetadataImage, request: ElectLeadersRequest, context: ControllerContext
+) -> Steps[Outcome[ElectLeadersResponse]]:
     """The same in steps."""
     if request.election_type not in (PREFERRED, UNCLEAN):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
@@ -47,14 +52,14 @@ def elect_leaders_in_steps(image: MetadataImage, request: ElectLeadersRequest) -
     results: list[ReplicaElectionResult] = []
     if request.topic_partitions is None:
         for topic in image.topics_by_name.values():
-            elections = yield from _elect_all(topic, topic.name, list(topic.partitions), image, unclean)
+            elections = yield from _elect_all(topic, topic.name, list(topic.partitions), image, context, unclean)
             elections = [election for election in elections if election.error is not _NOT_NEEDED]
             results.append((yield from _result(topic.name, elections)))
             records += [election.record for election in elections if election.record is not None]
     else:
         for wanted in request.topic_partitions:
             found = image.topics_by_name.get(wanted.topic)
-            elections = yield from _elect_all(found, wanted.topic, wanted.partitions, image, unclean)
+            elections = yield from _elect_all(found, wanted.topic, wanted.partitions, image, context, unclean)
             results.append((yield from _result(wanted.topic, elections)))
             records += [election.record for election in elections if election.record is not None]
     check_record_count(records)
@@ -70,18 +75,25 @@ class _Election(NamedTuple):
 
 
 def _elect_all(
-    topic: TopicImage | None, name: str, partitions: Sequence[int], image: MetadataImage, unclean: bool
+    topic: TopicImage | None,
+    name: str,
+    partitions: Sequence[int],
+    image: MetadataImage,
+    context: ControllerContext,
+    unclean: bool,
 ) -> Steps[list[_Election]]:
     missing = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist")
     elections = []
     for partition in partitions:
-        error, record = (missing, None) if topic is None else _elect(topic, partition, image, unclean)
+        error, record = (missing, None) if topic is None else _elect(topic, partition, image, context, unclean)
         elections.append(_Election(partition, error, record))
         yield 0
     return elections
 
 
-def _elect(topic: TopicImage, partition: int, image: MetadataImage, unclean: bool) -> tuple[ApiError, Versioned | None]:
+def _elect(
+    topic: TopicImage, partition: int, image: MetadataImage, context: ControllerContext, unclean: bool
+) -> tuple[ApiError, Versioned | None]:
     registration = topic.partitions.get(partition)
     if registration is None:
         return ApiError(
@@ -96,6 +108,7 @@ def _elect(topic: TopicImage, partition: int, image: MetadataImage, unclean: boo
         partition,
         may_lead=may_lead(image, registration),
         metadata_version=image.metadata_version,
+        elr_minimum=elr_minimum(image, topic.name, context),
         election=Election.UNCLEAN if unclean else Election.PREFERRED,
     )
     if record is not None:

@@ -45,6 +45,7 @@ def change_partition(
     *,
     may_lead: Callable[[int], bool],
     metadata_version: int,
+    elr_minimum: int | None,
     election: Election = Election.ONLINE,
     isr: Sequence[int] | None = None,
     replicas: Sequence[int] | None = None,
@@ -53,16 +54,17 @@ def change_partition(
     leader_recovery_state: int | None = None,
     directories: dict[int, bytes] | None = None,
     default_directory: Callable[[int], bytes] | None = None,
-    min_in_sync_replicas: int = 1,
-    elr_enabled: bool = False,
     unclean_replicas: Sequence[int] = (),
 ) -> Versioned | None:
     """The record that brings the partition to the target state; None if it is in that state.
 
     `None` for `isr` and similar parameters means unchanged. `may_lead`: whether a broker is active and its directory
-    online. `default_directory` returns the directory of a new replica; without it the broker chooses. The
-    `unclean_replicas` have restarted without a clean shutdown: they are not eligible leaders.
+    online. `elr_minimum`: the minimum size of the in-sync set, below which a replica that leaves it remains an eligible
+    leader; None if the cluster has no eligible leader replicas, which a change then removes. `default_directory`
+    returns the directory of a new replica; without it the broker chooses. The `unclean_replicas` have restarted without
+    a clean shutdown: they are not eligible leaders.
     """
+    elr_enabled = elr_minimum is not None
     target_isr = tuple(partition.isr if isr is None else isr)
     target_replicas = tuple(partition.replicas if replicas is None else replicas)
     target_removing = tuple(partition.removing_replicas if removing is None else removing)
@@ -74,8 +76,8 @@ def change_partition(
         target_replicas, target_isr = completed
         target_removing = target_adding = ()
     target_elr = partition.elr
-    if elr_enabled:
-        target_elr = _target_elr(partition, target_isr, min_in_sync_replicas, unclean_replicas)
+    if elr_minimum is not None:
+        target_elr = _target_elr(partition, target_replicas, target_isr, elr_minimum, unclean_replicas)
 
     record = PartitionChangeRecord(topic_id=topic_id, partition_id=partition_id)
     leader, unclean = _elect(partition, target_replicas, target_isr, target_elr, election, may_lead, elr_enabled)
@@ -146,12 +148,17 @@ def complete_reassignment(
 
 
 def _target_elr(
-    partition: PartitionRegistration, target_isr: Sequence[int], min_in_sync_replicas: int, unclean: Sequence[int]
+    partition: PartitionRegistration,
+    target_replicas: Sequence[int],
+    target_isr: Sequence[int],
+    minimum: int,
+    unclean: Sequence[int],
 ) -> tuple[int, ...]:
-    if len(target_isr) >= min_in_sync_replicas:
+    if len(target_isr) >= min(minimum, len(partition.replicas)):
         return ()
-    candidates = dict.fromkeys((*partition.elr, *partition.isr))
-    return tuple(replica for replica in candidates if replica not in target_isr and replica not in unclean)
+    candidates = {*partition.elr, *partition.isr}.difference(target_isr, unclean)
+    # Apache Kafka keeps a replica that a reassignment has removed, and so never elects the last known leader.
+    return tuple(sorted(candidates.intersection(target_replicas)))
 
 
 def _elect(

@@ -30,10 +30,11 @@ from .brokers import NodeDescription
 from .committed import Check, CommittedMetadata, ImageListener
 from .context import ControllerContext
 from .controller import Controller
-from .features import BOOTSTRAP_FEATURES, SUPPORTED_FEATURES
+from .features import BOOTSTRAP_FEATURES, ELIGIBLE_LEADER_REPLICAS_VERSION, SUPPORTED_FEATURES
+from .image import BROKER_RESOURCE
 from .metadata_log import LocalVoter, MetadataLog, format_directory
 from .outcome import Versioned
-from .records import FeatureLevelRecord
+from .records import ConfigRecord, FeatureLevelRecord, MetadataRecord
 from .registration import NodeRegistration
 from .registrations import Endpoint
 from .settings import MetadataLogSettings
@@ -94,7 +95,7 @@ class Metadata(BrokerMetadata):
             node_id, random_uuid(), tuple(listeners), controller_endpoint, tuple(directory_ids), rack
         )
         voter = LocalVoter(node_id, voter_directory_id or node.directories[0], controller_endpoint)
-        format_directory(file_system, data_directory, voter, bootstrap_features(), now_ms)
+        format_directory(file_system, data_directory, voter, bootstrap_records(config), now_ms)
         settings = MetadataLogSettings.of(config)
         log = MetadataLog.open(file_system, data_directory, voter, settings, now_ms=now_ms)
         try:
@@ -163,6 +164,18 @@ class Metadata(BrokerMetadata):
             raise
 
 
-def bootstrap_features() -> list[Versioned]:
-    """The records of a new cluster: its features."""
-    return [Versioned(FeatureLevelRecord(name=name, feature_level=level)) for name, level in BOOTSTRAP_FEATURES.items()]
+def bootstrap_records(config: BrokerConfig) -> list[Versioned]:
+    """The records of a new cluster: its features.
+
+    A cluster with other brokers also has eligible leader replicas (KIP-966), and one `min.insync.replicas` for all
+    brokers, on which they depend. `kafka-storage format` and the first start of Apache Kafka's controller do the same.
+    """
+    levels = dict(BOOTSTRAP_FEATURES)
+    records: list[MetadataRecord] = []
+    if config.controller_listeners:
+        levels[ELIGIBLE_LEADER_REPLICAS_VERSION] = 1
+        name = "min.insync.replicas"
+        value = str(config.int(name))
+        records.append(ConfigRecord(resource_type=BROKER_RESOURCE, resource_name="", name=name, value=value))
+    features = [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()]
+    return [Versioned(record) for record in (*features, *records)]

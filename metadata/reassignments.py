@@ -28,7 +28,7 @@ from ..protocol.messages.list_partition_reassignments import (
 )
 from ..protocol.steps import Steps, completed
 from .assignment import check_replica_count, default_directory, validate_replicas
-from .brokers import may_lead, unclean_election_enabled
+from .brokers import elr_minimum, may_lead, unclean_election_enabled
 from .outcome import Outcome, Versioned, check_record_count
 from .partition_changes import Election, change_partition
 from .registrations import PartitionRegistration, TopicImage
@@ -143,6 +143,7 @@ def _reassign(
         wanted.partition_index,
         may_lead=may_lead(image, partition),
         metadata_version=image.metadata_version,
+        elr_minimum=elr_minimum(image, name, context),
         replicas=target + removing,
         # As in Kafka, an empty list does not clear the remaining work of an earlier reassignment.
         removing=removing or None,
@@ -188,6 +189,7 @@ def _cancel(
         index,
         may_lead=may_lead(image, partition),
         metadata_version=image.metadata_version,
+        elr_minimum=elr_minimum(image, topic.name, context),
         election=Election.UNCLEAN if unclean_allowed else Election.ONLINE,
         isr=isr,
         replicas=replicas,

@@ -13,7 +13,7 @@ from ...log.directory import LogDirectory, LogDirectoryError
 from ...log.files import FileSystem
 from ...metadata.metadata_log import write_bootstrap_records
 from ...metadata.outcome import Versioned
-from ...metadata.quorum import bootstrap_features
+from ...metadata.quorum import bootstrap_records
 from ...metadata.records import UserScramCredentialRecord
 from ...protocol.uuid import uuid_from_str
 from .data_directories import DataDirectoryError, check_data_directories
@@ -68,7 +68,7 @@ def format_directories(
                         f"{directories[0].path} is formatted already, so users cannot be created with it. "
                         "Start the server and use `moldau users`. Nothing was changed."
                     )
-                write_bootstrap_records(file_system, directories[0].path, _records_of(users))
+                write_bootstrap_records(file_system, directories[0].path, _records_of(config, users))
             for directory in new:
                 directory.adopt(cluster_id, config.node_id)
         except (DataDirectoryError, LogDirectoryError) as error:
@@ -78,10 +78,10 @@ def format_directories(
     return [directory.path for directory in new]
 
 
-def _records_of(users: Sequence[ScramUser]) -> list[Versioned]:
+def _records_of(config: BrokerConfig, users: Sequence[ScramUser]) -> list[Versioned]:
     """The first records of a cluster: its features, and its first users."""
     records = [
         UserScramCredentialRecord(name=user.name, mechanism=user.mechanism.code, **user.credential._asdict())
         for user in users
     ]
-    return bootstrap_features() + [Versioned(record) for record in records]
+    return bootstrap_records(config) + [Versioned(record) for record in records]

@@ -74,7 +74,7 @@ def test_partitions_without_a_leader_are_reported(
         (1, (1, 2), 1, [UNDER_REPLICATED]),
         (1, (1,), 2, [BELOW_MIN_ISR, UNDER_REPLICATED]),
         (1, (1,), None, [UNDER_REPLICATED]),
-        (-1, (1,), 1, [OFFLINE, AT_MIN_ISR, UNDER_REPLICATED]),
+        (-1, (1,), 1, [OFFLINE, BELOW_MIN_ISR, UNDER_REPLICATED]),
         (-1, (), 1, [OFFLINE, BELOW_MIN_ISR, UNDER_REPLICATED]),
     ],
 )

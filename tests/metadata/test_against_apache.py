@@ -73,7 +73,7 @@ class Controller:
             CreatePartitionsRequest: lambda r: create_partitions(image, r, context),
             legacy.AlterConfigsRequest: lambda r: alter_configs(image, r, context),
             incremental.IncrementalAlterConfigsRequest: lambda r: incremental_alter_configs(image, r, context),
-            ElectLeadersRequest: lambda r: elect_leaders(image, r),
+            ElectLeadersRequest: lambda r: elect_leaders(image, r, context),
             AlterPartitionReassignmentsRequest: lambda r: alter_partition_reassignments(image, r, context),
             ListPartitionReassignmentsRequest: lambda r: Outcome(list_partition_reassignments(image, r), []),
             UpdateFeaturesRequest: lambda r: update_features(image, r, version, context),

@@ -124,6 +124,7 @@ ALIVE = {1, 2, 3, 4}
 
 
 def changed(partition: PartitionRegistration, *, alive: set[int] = ALIVE, **wanted: Any) -> PartitionRegistration:
+    wanted.setdefault("elr_minimum", None)
     versioned = change_partition(partition, b"t" * 16, 0, may_lead=alive.__contains__, metadata_version=30, **wanted)
     if versioned is None:
         return partition
@@ -138,7 +139,8 @@ def partition(*replicas: int, **changes: Any) -> PartitionRegistration:
 
 
 def test_an_unchanged_partition_has_no_record() -> None:
-    assert change_partition(partition(1, 2), b"t" * 16, 0, may_lead=lambda _: True, metadata_version=30) is None
+    before = partition(1, 2)
+    assert changed(before) is before
 
 
 def test_the_first_in_sync_replica_becomes_the_leader() -> None:
@@ -170,7 +172,13 @@ def test_a_smaller_in_sync_set_raises_the_leader_epoch_only_up_to_3_5() -> None:
     def leader_epoch(metadata_version: int) -> int:
         before = partition(1, 2, 3)
         versioned = change_partition(
-            before, b"t" * 16, 0, may_lead=lambda _: True, metadata_version=metadata_version, isr=[1, 2]
+            before,
+            b"t" * 16,
+            0,
+            may_lead=lambda _: True,
+            metadata_version=metadata_version,
+            elr_minimum=None,
+            isr=[1, 2],
         )
         assert versioned is not None
         return before.merge(versioned.record).leader_epoch  # type: ignore[arg-type]
@@ -179,7 +187,7 @@ def test_a_smaller_in_sync_set_raises_the_leader_epoch_only_up_to_3_5() -> None:
 
 
 def test_eligible_leader_replicas_are_kept_and_elected_with_kip_966() -> None:
-    elr: dict[str, Any] = {"elr_enabled": True, "min_in_sync_replicas": 2}
+    elr: dict[str, Any] = {"elr_minimum": 2}
     one_left = changed(partition(1, 2), alive={1}, isr=[1], **elr)
     assert (one_left.isr, one_left.elr, one_left.leader) == ((1,), (2,), 1)
     none_left = changed(one_left, alive=set(), isr=[], **elr)
@@ -191,7 +199,7 @@ def test_eligible_leader_replicas_are_kept_and_elected_with_kip_966() -> None:
 
 def test_the_last_known_leader_is_elected_if_isr_and_elr_are_empty() -> None:
     before = partition(1, 2, isr=(), leader=NO_LEADER, last_known_elr=(1,))
-    after = changed(before, alive={1}, elr_enabled=True)
+    after = changed(before, alive={1}, elr_minimum=1)
     assert (after.leader, after.isr, after.last_known_elr, after.leader_recovery_state) == (1, (1,), (), 1)
 
 
@@ -235,8 +243,7 @@ def test_every_change_keeps_the_invariants_of_a_partition(data: st.DataObject) -
         replicas=(*target, *removing),
         removing=removing or None,
         adding=adding or None,
-        elr_enabled=data.draw(st.booleans()),
-        min_in_sync_replicas=data.draw(st.integers(1, 3)),
+        elr_minimum=data.draw(st.none() | st.integers(1, 3)),
     )
     assert set(after.isr) <= set(after.replicas)
     assert len(after.directories) == len(after.replicas)
@@ -247,6 +254,7 @@ def test_every_change_keeps_the_invariants_of_a_partition(data: st.DataObject) -
     if after.leader != before.leader:
         assert after.leader_epoch > before.leader_epoch
     assert not set(after.elr) & set(after.isr)
+    assert set(after.elr) <= set(after.replicas)
 
 
 # Registration of brokers
@@ -377,7 +385,8 @@ def test_a_broker_reports_the_directories_of_its_replicas(new_cluster: type[Clus
 
 def elect(cluster: Cluster, kind: int, *wanted: tuple[str, list[int]], everywhere: bool = False) -> Any:
     requested = None if everywhere else [TopicPartitions(topic=name, partitions=indexes) for name, indexes in wanted]
-    return elect_leaders(cluster.image, ElectLeadersRequest(election_type=kind, topic_partitions=requested))
+    request = ElectLeadersRequest(election_type=kind, topic_partitions=requested)
+    return elect_leaders(cluster.image, request, cluster.context)
 
 
 def results(response: Any) -> dict[tuple[str, int], str]:
@@ -488,6 +497,7 @@ def test_a_partition_moves_in_steps(new_cluster: type[Cluster]) -> None:
         0,
         may_lead=lambda _: True,
         metadata_version=30,
+        elr_minimum=None,
         isr=(old, new),
     )
     cluster.commit([record])
@@ -539,6 +549,70 @@ def test_only_ongoing_reassignments_are_listed(cluster: Cluster) -> None:
     ):
         response = list_partition_reassignments(cluster.image, ListPartitionReassignmentsRequest(topics=topics))
         assert (response.error_code, response.error_message, response.topics) == (0, None, [])
+
+
+# Eligible leader replicas (KIP-966)
+
+
+@pytest.fixture
+def half(new_cluster: type[Cluster]) -> Cluster:
+    """Topic `a` with min.insync.replicas=2 and a replica on brokers 1 and 2. Its preferred replica has stopped, and is
+    an eligible leader."""
+    cluster = new_cluster(1, 2, 3, settings={"min.insync.replicas": "2"})
+    cluster.commit([Versioned(FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=1))])
+    cluster.create("a", 1, 2)
+    cluster.do(reassign(cluster, (0, [2, 1])))
+    caught_up(cluster, 1, 2)
+    cluster.commit(fence_broker(cluster.image, 2, cluster.context))
+    found = cluster.image.partition("a", 0)
+    assert (found.replicas, found.leader, found.isr, found.elr) == ((2, 1), 1, (1,), (2,))
+    return cluster
+
+
+def caught_up(cluster: Cluster, *isr: int) -> None:
+    """The in-sync set is this one."""
+    topic_id = cluster.image.topics_by_name["a"].topic_id
+    record = change_partition(
+        cluster.image.partition("a", 0),
+        topic_id,
+        0,
+        may_lead=ALIVE.__contains__,
+        metadata_version=30,
+        elr_minimum=2,
+        isr=isr,
+    )
+    cluster.commit([] if record is None else [record])
+
+
+def test_an_eligible_leader_is_not_the_preferred_leader(half: Cluster) -> None:
+    assert results(half.do(elect(half, 0, ("a", [0])))) == {("a", 0): "PREFERRED_LEADER_NOT_AVAILABLE"}
+    assert half.image.partition("a", 0).elr == (2,)
+
+
+def test_a_replica_stays_eligible_when_another_one_changes_its_directory(half: Cluster) -> None:
+    half.do(assigned(half, 1, b"e" * 16, "a", 0))
+    found = half.image.partition("a", 0)
+    assert (found.elr, found.directory(1)) == ((2,), b"e" * 16)
+
+
+def test_a_replica_stays_eligible_during_a_reassignment_and_when_it_is_cancelled(half: Cluster) -> None:
+    half.do(reassign(half, (0, [3, 2])))
+    assert half.image.partition("a", 0).is_reassigning
+    assert half.image.partition("a", 0).elr == (2,)
+    half.do(reassign(half, (0, None)))
+    assert not half.image.partition("a", 0).is_reassigning
+    assert half.image.partition("a", 0).elr == (2,)
+
+
+def test_a_removed_replica_is_not_eligible(half: Cluster) -> None:
+    half.do(reassign(half, (0, [1])))
+    found = half.image.partition("a", 0)
+    assert (found.replicas, found.isr, found.elr, found.leader) == ((1,), (1,), (), 1)
+
+
+def test_an_in_sync_set_of_all_replicas_has_no_eligible_leaders_beside_it() -> None:
+    """Although it is smaller than a min.insync.replicas that exceeds the number of replicas."""
+    assert changed(partition(1, 2, isr=(1,), elr=(2,)), isr=[1, 2], elr_minimum=3).elr == ()
 
 
 # UpdateFeatures

@@ -141,8 +141,7 @@ class Cluster:
             0,
             may_lead=lambda broker_id: broker_id in self.live,
             metadata_version=_METADATA_VERSION,
-            min_in_sync_replicas=_MIN_IN_SYNC,
-            elr_enabled=self.elr_enabled,
+            elr_minimum=_MIN_IN_SYNC if self.elr_enabled else None,
             **target,
         )
         if change is None:

@@ -8,6 +8,7 @@ from moldau.config.sources import BrokerConfig, StaticValue
 from moldau.log.checkpoints import decode_properties
 from moldau.log.memory_files import MemoryFileSystem
 from moldau.metadata.features import BOOTSTRAP_FEATURES
+from moldau.metadata.image import BROKER_RESOURCE
 from moldau.metadata.registrations import Endpoint
 from moldau.security.scram import SHA_512
 from moldau.security.scram_arguments import parse_scram_user
@@ -82,7 +83,14 @@ def test_a_controller_begins_the_cluster_of_its_formatted_directory() -> None:
 
 def test_users_are_created_with_the_cluster() -> None:
     files = MemoryFileSystem()
-    settings = BrokerConfig({"node.id": StaticValue("3", "test"), "process.roles": StaticValue("controller", "test")})
+    texts = {
+        "node.id": "3",
+        "process.roles": "controller",
+        "listeners": "CONTROLLER://localhost:9093",
+        "controller.listener.names": "CONTROLLER",
+        "min.insync.replicas": "2",
+    }
+    settings = BrokerConfig({name: StaticValue(text, "test") for name, text in texts.items()})
     user = parse_scram_user("SCRAM-SHA-512=[name=alice,password=secret]", lambda count: b"x" * count)
     format_directories(settings, ["/a"], CLUSTER, files, users=[user])
     endpoint = Endpoint("CONTROLLER", "localhost", 9093)
@@ -93,6 +101,8 @@ def test_users_are_created_with_the_cluster() -> None:
         image = storage.metadata.image
         assert image.features.items() >= BOOTSTRAP_FEATURES.items()
         assert image.scram_credentials["alice", SHA_512.code].stored_key == user.credential.stored_key
+        assert image.features["eligible.leader.replicas.version"] == 1
+        assert image.config(BROKER_RESOURCE, "") == {"min.insync.replicas": "2"}
         storage.close(1_700_000_000_000)
     with pytest.raises(StorageError, match="is formatted already"):
         format_directories(settings, ["/a"], CLUSTER, files, users=[user])

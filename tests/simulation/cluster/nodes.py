@@ -18,12 +18,10 @@ from unittest import mock
 
 from moldau.config.sources import BrokerConfig, load
 from moldau.log.memory_files import MemoryFileSystem
-from moldau.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
-from moldau.metadata.image import BROKER_RESOURCE
+from moldau.metadata.features import BOOTSTRAP_FEATURES
 from moldau.metadata.metadata_log import write_bootstrap_records
 from moldau.metadata.outcome import Versioned
-from moldau.metadata.quorum import bootstrap_features
-from moldau.metadata.records import ConfigRecord, FeatureLevelRecord
+from moldau.metadata.records import FeatureLevelRecord
 from moldau.server.concurrency import background
 from moldau.server.nodes import node_server
 from moldau.server.nodes.controller_server import ControllerServer
@@ -95,18 +93,11 @@ class Node:
             return server._membership.metadata
         return None if server._storage is None else server._storage.metadata
 
-    def enable_eligible_leaders(self, min_insync_replicas: str) -> None:
-        """Before the first start of the controller: the cluster begins with eligible leader replicas (KIP-966).
-
-        As Apache Kafka's `kafka-storage format`, this sets min.insync.replicas for all brokers in the metadata.
-        """
-        records = [
-            FeatureLevelRecord(name=ELIGIBLE_LEADER_REPLICAS_VERSION, feature_level=1),
-            ConfigRecord(
-                resource_type=BROKER_RESOURCE, resource_name="", name="min.insync.replicas", value=min_insync_replicas
-            ),
-        ]
-        write_bootstrap_records(self.files, DATA, bootstrap_features() + [Versioned(record) for record in records])
+    def disable_eligible_leaders(self) -> None:
+        """Before the first start of the controller: the cluster begins without eligible leader replicas (KIP-966), as
+        those of earlier releases."""
+        records = [FeatureLevelRecord(name=name, feature_level=level) for name, level in BOOTSTRAP_FEATURES.items()]
+        write_bootstrap_records(self.files, DATA, [Versioned(record) for record in records])
 
     def start(self) -> None:
         """Start a process."""

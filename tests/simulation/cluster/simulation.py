@@ -74,8 +74,8 @@ class Cluster:
         if has_eligible_leaders is None:  # a random source of its own: the faults are the same with and without it
             has_eligible_leaders = Random(f"eligible leaders {seed}").random() < 0.5
         self.has_eligible_leaders = has_eligible_leaders
-        if self.has_eligible_leaders:
-            self.nodes[CONTROLLER].enable_eligible_leaders(str(minimum))
+        if not self.has_eligible_leaders:
+            self.nodes[CONTROLLER].disable_eligible_leaders()
         self.clients = ClientProcess(self.world, self.network, brokers, Random(dice.random()))
         self.invariants = Invariants(self.world, self.nodes, self.errors)
         self.faults = Faults(
