@@ -126,8 +126,9 @@ def delete_acls_in_steps(image: MetadataImage, request: DeleteAclsRequest) -> St
     removed: dict[bytes, None] = {}
     for each in request.filters:
         yield 1
-        if each.resource_type_filter not in set(AclResource) - {AclResource.UNKNOWN}:
-            error, message = ErrorCode.INVALID_REQUEST, "Unknown resource type in the filter"
+        unknown = _unknown_code(each)
+        if unknown is not None:
+            error, message = ErrorCode.INVALID_REQUEST, f"Unknown {unknown} in the filter"
             results.append(DeleteAclsFilterResult(error_code=error, error_message=message))
             continue
         chosen = _filter(each)
@@ -155,6 +156,19 @@ def delete_acls_in_steps(image: MetadataImage, request: DeleteAclsRequest) -> St
         yield 0
     check_record_count(records)
     return Outcome(DeleteAclsResponse(filter_results=results), records)
+
+
+def _unknown_code(chosen: DeleteAclsFilter) -> str | None:
+    """The field of a filter that has an unknown code; None if all codes are known."""
+    for what, code, known in (
+        ("resource type", chosen.resource_type_filter, AclResource),
+        ("pattern type", chosen.pattern_type_filter, AclPattern),
+        ("operation", chosen.operation, AclOperation),
+        ("permission", chosen.permission_type, AclPermission),
+    ):
+        if code not in set(known) - {known(0)}:
+            return what
+    return None
 
 
 def describe_acls_in_steps(image: MetadataImage, request: DescribeAclsRequest) -> Steps[DescribeAclsResponse]:

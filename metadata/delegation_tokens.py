@@ -2,7 +2,8 @@
 
 - A token exists until it is expired explicitly, or until the sweep after its expiration (`expire_tokens`). It must be
   renewed before its expiration, and cannot be renewed beyond its maximum lifetime.
-- The owner and the renewers may renew and expire a token. The requester of a token for another owner may not.
+- The owner and the renewers may renew and expire a token. The requester of a token for another owner may only
+  describe it.
 - Requests name a token by its HMAC, which is computed again for each known token.
 - Without `delegation.token.secret.key`, all requests are DELEGATION_TOKEN_AUTH_DISABLED.
 - An error of these decisions has the expiration 0.
@@ -150,7 +151,7 @@ def expire_tokens(image: MetadataImage, now_ms: int) -> Steps[Outcome[int]]:
 def describe_delegation_tokens(
     image: MetadataImage, request: DescribeDelegationTokenRequest, version: int, secret: str | None
 ) -> Steps[DescribeDelegationTokenResponse]:
-    """The tokens that one of the requested principals owns or may renew, in steps; null means all tokens."""
+    """The tokens that one of the requested principals owns, has requested or may renew, in steps; null: all tokens."""
     if secret is None:
         return DescribeDelegationTokenResponse(error_code=ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
     wanted = None
@@ -159,7 +160,7 @@ def describe_delegation_tokens(
     tokens = []
     for record in image.delegation_tokens.values():
         yield 0
-        if wanted is None or record.owner in wanted or not wanted.isdisjoint(record.renewers):
+        if wanted is None or not wanted.isdisjoint((record.owner, record.requester, *record.renewers)):
             tokens.append(_described(record, version, secret))
             yield 1
     return DescribeDelegationTokenResponse(tokens=tokens)

@@ -759,14 +759,18 @@ def _create_delegation_token(checked: Checked) -> Sliced[Response | None]:
 
 
 def _describe_delegation_token(checked: Checked) -> Sliced[None]:
-    """Owners and renewers may describe a token; others need DESCRIBE on it, or DESCRIBE_TOKENS on its owner."""
+    """The owner, the requester and renewers may describe a token; others need DESCRIBE on it, or DESCRIBE_TOKENS on its
+    owner."""
     yield from ()
+    records = checked.broker.metadata.image.delegation_tokens
 
     def may(token: Any) -> bool:
         owner = f"{token.principal_type}:{token.principal_name}"
         renewers = (f"{each.principal_type}:{each.principal_name}" for each in token.renewers)
+        record = records.get(token.token_id)  # older versions of the response have no requester
         return (
             checked.principal in (owner, *renewers)
+            or (record is not None and record.requester == checked.principal)
             or checked.allows(Can.DESCRIBE, On.DELEGATION_TOKEN, token.token_id, logged=False)
             or checked.allows(Can.DESCRIBE_TOKENS, On.USER, owner, logged=False)
         )

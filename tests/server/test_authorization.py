@@ -959,6 +959,17 @@ def test_acls_are_described_and_deleted_by_filters(secured: Secured) -> None:
     assert secured.count_acls() == 1
 
 
+@pytest.mark.parametrize("field", ["resource_type_filter", "pattern_type_filter", "operation", "permission_type"])
+def test_a_deletion_with_an_unknown_code_is_refused_alone(secured: Secured, field: str) -> None:
+    secured.acl(Can.WRITE, On.TOPIC)
+    invalid = delete_acls.DeleteAclsFilter(**(acl_filter() | {field: 99}))
+    valid = delete_acls.DeleteAclsFilter(**(acl_filter() | {"principal_filter": "User:nobody"}))
+    with WireClient(secured.plain) as wire:
+        results = wire.call(delete_acls.DeleteAclsRequest(filters=[invalid, valid]), 3).filter_results
+    assert [each.error_code for each in results] == [ErrorCode.INVALID_REQUEST, 0]
+    assert secured.count_acls() == 1
+
+
 def test_acls_survive_a_restart(make_server: Any) -> None:
     secured = Secured(make_server(config=SETTINGS))
     secured.running.create_topic("t")

@@ -202,6 +202,9 @@ def test_a_token_for_another_owner_needs_create_tokens(server: Secured) -> None:
         assert token.error_code == 0
         assert create(alice, owner="carol").error_code == ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
         assert expire(alice, token) == ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
+        # The requester may describe it, also as a token of its own, as in Apache Kafka.
+        assert token.token_id in described(alice)
+        assert token.token_id in described(alice, "alice")
     with server.wire() as wire:
         log_in(wire, token)
         assert server.principal_of(wire) == "User:bob"
