@@ -3,7 +3,8 @@
 The format is recognized by the first bytes, not by the configured type, because Java accepts PKCS12 where JKS is
 configured and the other way round:
 
-- PEM: one private key, and the certificates in the order of the chain. Text around the blocks is ignored.
+- PEM: one private key, and the certificates in the order of the chain. Text around the blocks is ignored. The lines of
+  a block may be separated by spaces, as in a value of several lines in a properties file (KIP-651).
 - PKCS12: requires the package `cryptography` (``pip install "moldau[tls]"``). The password of the store decrypts it.
 - JKS: with the standard library alone (`jks`). The password of the key is that of the store if it is not set. The first
   key is used.
@@ -22,7 +23,8 @@ from . import jks
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
 
-_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTALL)
+_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
+_PEM_LINE: Final = 64
 _DER_SEQUENCE: Final = b"\x30"
 
 
@@ -103,8 +105,16 @@ def _pem_text(data: bytes) -> str:
 
 
 def _blocks(text: str) -> list[tuple[str, str]]:
-    """The label and the whole text of each block in PEM."""
-    return [(match[1], match[0]) for match in _BLOCK.finditer(text)]
+    """The label and the whole text of each block in PEM, in the lines that OpenSSL requires."""
+    return [(match[1], _in_lines(match[1], match[0], match[2])) for match in _BLOCK.finditer(text)]
+
+
+def _in_lines(label: str, block: str, contents: str) -> str:
+    if ":" in contents:
+        return block  # headers of an older format for encrypted keys
+    encoded = "".join(contents.split())
+    lines = [encoded[start : start + _PEM_LINE] for start in range(0, len(encoded), _PEM_LINE)]
+    return "\n".join((f"-----BEGIN {label}-----", *lines, f"-----END {label}-----"))
 
 
 def _certificates(text: str) -> list[str]:

@@ -9,10 +9,12 @@ import pytest
 from moldau.security.key_stores import (
     KeyStoreError,
     key_store,
+    leaf_of,
     pem_key_store,
     pem_trusted_certificates,
     trusted_certificates,
 )
+from moldau.server.network.tls import server_context
 from moldau.testing.authority import Authority
 
 AUTHORITY = Authority()
@@ -30,6 +32,26 @@ def test_pem_with_text_around_the_blocks() -> None:
     assert lines(store.key) == lines(ISSUED.key)
     assert lines(store.chain) == lines(ISSUED.certificate + AUTHORITY.certificate)
     assert store.password is None
+
+
+@pytest.mark.parametrize("separator", [" ", "  \t", "\r\n", ""])
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_lines_of_pem_may_be_separated_by_spaces(separator: str, encrypted: bool) -> None:
+    """As in a properties file whose lines are continued. OpenSSL must be able to read the result."""
+    issued = AUTHORITY.server()
+    key = issued.encrypted_key("secret") if encrypted else issued.key
+    written, chain, trusted = (separator.join(t.split("\n")) for t in (key, issued.certificate, AUTHORITY.certificate))
+    store = pem_key_store(written, chain, "secret" if encrypted else None)
+    versions = ("TLSv1.2", "TLSv1.3")
+    server_context(
+        store, trusted=pem_trusted_certificates(trusted), client_auth="required", versions=versions, ciphers=None
+    )
+    assert leaf_of(store) == leaf_of(pem_key_store(key, issued.certificate, "secret" if encrypted else None))
+
+
+def test_a_key_with_headers_keeps_its_lines() -> None:
+    key = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: x\n\nabc=\n-----END RSA PRIVATE KEY-----"
+    assert pem_key_store(key, AUTHORITY.certificate, "secret").key == key
 
 
 def test_an_encrypted_key_needs_its_password() -> None:
