@@ -16,6 +16,7 @@ from .definition import (
     LONG_MAX,
     LOW,
     MEDIUM,
+    PASSWORD,
     PER_BROKER,
     READ_ONLY,
     STRING,
@@ -60,6 +61,23 @@ _OWN: Final = Section(
     Setting(
         "moldau.metrics.listener", STRING, None, None, LOW,
         "HOST:PORT of the HTTP listener of metrics: /metrics for Prometheus, /healthz and /readyz. Not set: none.",
+        acted_on=True,
+    ),
+    Setting(
+        "moldau.metrics.otlp.endpoint", STRING, None, None, LOW,
+        "URL to which metrics are pushed: OTLP over HTTP, such as http://localhost:4318/v1/metrics. Not set: none. "
+        "Needs the extra moldau[otlp].",
+        acted_on=True,
+    ),
+    Setting(
+        "moldau.metrics.otlp.headers", PASSWORD, None, None, LOW,
+        "Headers of these requests, such as Authorization=Bearer%20TOKEN: NAME=VALUE separated by commas, with values "
+        "that are percent-encoded.",
+        acted_on=True,
+    ),
+    Setting(
+        "moldau.metrics.otlp.interval.ms", LONG, 60_000, at_least(1000), LOW,
+        "Time between two pushes of metrics.",
         acted_on=True,
     ),
     Setting(

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ... import __version__
 from ..telemetry.clients import ClientTelemetry
 from .clients import client_families
 from .cluster import cluster_families
@@ -66,7 +67,7 @@ class BrokerMetrics:
         )
         flushes = broker.group_commit.durations = Durations()
         served = _Served(broker, dispatcher, measured, network, cpu_clock_of_this_thread(), clock, flushes)
-        self._loop_idle(served, monotonic())
+        _loop_idle(served, self._rates, monotonic())
         self._served = served
 
     def stopping(self) -> None:
@@ -95,10 +96,21 @@ class BrokerMetrics:
 
     def text(self, dialect: str) -> Iterator[str]:
         """See `listener.Source`."""
-        return text_of(self.families(), dialect)
+        return text_of(self.families(self._rates), dialect)
 
-    def families(self) -> Iterator[Family | None]:
-        """All metrics. None: a moment to pause."""
+    def identity(self) -> Mapping[str, str] | None:
+        """See `otlp.Source`."""
+        if self._served is None:
+            return None
+        broker = self._served.broker
+        return {
+            "service.name": "moldau",
+            "service.version": __version__,
+            "service.instance.id": f"{broker.cluster_id}-{broker.node_id}",
+        }
+
+    def families(self, rates: Rates) -> Iterator[Family | None]:
+        """All metrics. None: a moment to pause. ``rates`` belong to the calling thread."""
         yield from process_families()
         served = self._served
         state = _STOPPING if self._is_stopping else _RUNNING if served is not None else _STARTING
@@ -107,20 +119,21 @@ class BrokerMetrics:
             return
         now = monotonic()
         broker = served.broker
-        yield from idle_families(self._loop_idle(served, now))
+        yield from idle_families(_loop_idle(served, rates, now))
         yield from request_families(served.dispatcher, served.measured.times, broker.follower_fetches, served.clock())
-        yield from connection_families(served.network, self._rates, now)
+        yield from connection_families(served.network, rates, now)
         yield from topic_families(broker.replicas, lambda: broker.metadata.image, self._max_partitions)
         yield from _logs(broker)
         yield from _flushes(served.flushes, broker.loop.time())
-        yield from cluster_families(broker, self._rates, now, self._max_partitions)
+        yield from cluster_families(broker, rates, now, self._max_partitions)
         yield from group_families(broker, self._max_partitions)
         yield from transaction_families(broker, broker.now_ms())
         if broker.telemetry is not None:
             yield from client_families(broker.telemetry)
 
-    def _loop_idle(self, served: _Served, now: float) -> float:
-        return max(0.0, min(1.0, 1.0 - self._rates.per_second("loop", served.loop_cpu(), now)))
+
+def _loop_idle(served: _Served, rates: Rates, now: float) -> float:
+    return max(0.0, min(1.0, 1.0 - rates.per_second("loop", served.loop_cpu(), now)))
 
 
 def _logs(broker: Broker) -> Iterator[Family]:

@@ -256,18 +256,17 @@ class Server(NodeServer):
         return None if self._metrics is None else self._metrics.address
 
     def _bind_metrics(self) -> None:
-        """Serve metrics, if the settings say so: from now on, so that the startup can be watched."""
-        address = self.config.optional_str("moldau.metrics.listener")
-        if not address:
+        """Serve and push metrics, if the settings say so: from now on, so that the startup can be watched."""
+        wanted = ("moldau.metrics.listener", "moldau.metrics.otlp.endpoint")
+        if not any(self.config.optional_str(name) for name in wanted):
             return
         from ..metrics.listener import MetricsError  # other servers do not need it
         from ..metrics.server import MetricsServer
 
         try:
-            self._metrics = MetricsServer(address, self.config.int("moldau.metrics.max.partitions"))
+            self._metrics = MetricsServer(self.config)
         except MetricsError as error:
             raise StartError(str(error)) from None
-        logger.info("Metrics at http://%s/metrics", self._metrics.address)
 
     def _outgoing(
         self, security_of: Callable[[BrokerConfig, Callable[[], ListenerReload]], LinkSecurity]
