@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import os
 import socket
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -14,6 +15,10 @@ from ..cli.failure import Failure
 
 if TYPE_CHECKING:
     from uvicorn import Server
+_REASONS: Final = {
+    errno.EADDRINUSE: "the address is in use; use another one with --listen HOST:PORT (port 0 selects a free port)",
+    errno.EACCES: "no permission; use a port above 1023",
+}
 
 
 def parse_address(text: str, option: str) -> tuple[str, int]:
@@ -31,7 +36,11 @@ def listen_on(address: str) -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family)
     except OSError as error:
-        raise Failure(f"cannot listen on {address}: {error.strerror or error}") from None
+        code = error.errno or 0
+        # create_server appends the address to the text of a system error.
+        text = os.strerror(code) if code in errno.errorcode else error.strerror or str(error)
+        reason = _REASONS.get(code, text)
+        raise Failure(f"cannot listen on {address}: {reason}") from None
 
 
 def url_of(listening: socket.socket, address: str) -> str:

@@ -105,7 +105,10 @@ def test_an_address_in_use_is_explained(capsys: pytest.CaptureFixture[str]) -> N
         with pytest.raises(SystemExit) as exited:
             main(["console", "--listen", address])
     assert exited.value.code == 1
-    assert f"cannot listen on {address}" in capsys.readouterr().err
+    assert capsys.readouterr().err == (
+        f"moldau: cannot listen on {address}: the address is in use; use another one with --listen HOST:PORT "
+        "(port 0 selects a free port)\n"
+    )
 
 
 @pytest.mark.parametrize(("end", "brokers"), [("terminate", "1"), ("kill", "1"), ("terminate", "2"), ("kill", "2")])
