@@ -309,7 +309,7 @@ def _error(status: int, code: int, message: str) -> Response:
 
 def _objects(text: str) -> list[Any]:
     """JSON values one after the other, with or without line breaks."""
-    decoder = json.JSONDecoder()
+    decoder = json.JSONDecoder(parse_constant=_refuse_constant)
     found, position = [], 0
     while position < len(text):
         if text[position].isspace():
@@ -321,6 +321,10 @@ def _objects(text: str) -> list[Any]:
             raise ValueError("it is nested too deeply") from None
         found.append(value)
     return found
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
 
 
 def _produce_one(cluster: Cluster, cluster_id: str, topic: Topic, fields: Any) -> dict[str, Any]:
@@ -369,9 +373,13 @@ def _part(part: str, given: Any, kinds: dict[str, tuple[str, int]]) -> bytes | N
     elif kind == "STRING":
         if data is not None and not isinstance(data, str):
             raise ValueError(f"the data of the {part} is not a string")
-        encoded = None if data is None else _as_utf8(part, data)
+        encoded = None if data is None else _as_utf8(f"data of the {part}", data)
     elif kind == "JSON":
-        encoded = _as_utf8(part, json.dumps(data, separators=(",", ":"), ensure_ascii=False))
+        try:
+            text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        except ValueError:
+            raise ValueError(f"the data of the {part} has a number that is too large for JSON") from None
+        encoded = _as_utf8(f"data of the {part}", text)
     else:
         raise ValueError(f"the type {kind!r} of the {part} is not one of BINARY, STRING, JSON")
     kinds[part] = (kind, 0 if encoded is None else len(encoded))
@@ -385,11 +393,11 @@ def _check_members(what: str, given: Mapping[str, Any], known: Sequence[str]) ->
         raise ValueError(f"the {what} has unknown members: {', '.join(unknown)}; it can have {', '.join(known)}")
 
 
-def _as_utf8(part: str, text: str) -> bytes:
+def _as_utf8(what: str, text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"the data of the {part} has half of a surrogate pair, which is not a character") from None
+        raise ValueError(f"the {what} has half of a surrogate pair, which is not a character") from None
 
 
 def _from_base64(what: str, data: Any) -> bytes:
@@ -407,6 +415,8 @@ def _headers(given: Any) -> list[tuple[str, bytes | None]]:
     is_list = isinstance(given, list)
     if not is_list or not all(isinstance(each, dict) and isinstance(each.get("name"), str) for each in given):
         raise ValueError('the headers are not a list of {"name": ..., "value": ...}')
+    for each in given:
+        _as_utf8("name of a header", each["name"])
     return [
         (each["name"], None if each.get("value") is None else _from_base64(f"header {each['name']}", each["value"]))
         for each in given

@@ -221,6 +221,9 @@ def test_a_body_of_several_records_has_a_report_of_each(
         (b'{"vaule": {"type": "STRING", "data": "a"}}', 422, "unknown members: vaule"),
         (b'{"value": {"schema_id": 1, "data": "a"}}', 422, "unknown members: schema_id"),
         (b'{"value": {"type": "STRING", "data": "\\ud800"}}', 422, "not a character"),
+        (b'{"headers": [{"name": "\\ud800", "value": null}]}', 422, "the name of a header has half"),
+        (b'{"value": {"type": "JSON", "data": NaN}}', 400, "NaN is not JSON"),
+        (b'{"value": {"type": "JSON", "data": 1e999}}', 422, "too large for JSON"),
     ],
 )
 def test_a_wrong_body_is_explained(
