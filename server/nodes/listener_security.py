@@ -53,6 +53,7 @@ _PRINCIPAL_BUILDER: Final = "org.apache.kafka.common.security.authenticator.Defa
 _ENGINE_FACTORY: Final = "ssl.engine.factory.class"
 _DEFAULT_ENGINE_FACTORY: Final = "org.apache.kafka.common.security.ssl.DefaultSslEngineFactory"
 _LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+_OLD_VERSIONS: Final = ("TLSv1", "TLSv1.1")
 _NONCE_BYTES: Final = 24
 _VERIFICATIONS: Final = 4
 
@@ -306,14 +307,21 @@ def versions_and_ciphers(settings: ListenerConfig) -> tuple[tuple[str, ...], str
 
     if settings.optional_str(_ENGINE_FACTORY) not in (None, _DEFAULT_ENGINE_FACTORY):
         _fail(settings, _ENGINE_FACTORY, "Java classes are not loaded, so other rules for certificates would apply")
-    versions = settings.list("ssl.enabled.protocols")
+    enabled = settings.list("ssl.enabled.protocols")
+    # Files for Apache Kafka may have these, which Java does not use any longer.
+    versions = tuple(version for version in enabled if version not in _OLD_VERSIONS)
     unsupported = [version for version in versions if version not in VERSIONS]
     if unsupported or not versions:
         _fail(
             settings,
             "ssl.enabled.protocols",
-            f"{unsupported[0]} is not supported, only {' and '.join(VERSIONS)}" if unsupported else "it is empty",
+            f"{', '.join(unsupported or enabled) or 'nothing'} is not supported, only {' and '.join(VERSIONS)}",
         )
+    if len(versions) < len(enabled):
+        logger.warning(
+            "The listener %s does not use %s of ssl.enabled.protocols, which are not secure",
+            settings.listener_name, " and ".join(version for version in enabled if version in _OLD_VERSIONS),
+        )  # fmt: skip
     suites = settings.list("ssl.cipher.suites")
     if not suites:
         return versions, None

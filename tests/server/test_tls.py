@@ -301,7 +301,7 @@ def test_the_timeout_does_not_apply_after_the_handshake(serve: Any) -> None:
         assert not connection.authentication.pending_authentication
 
 
-def test_versions_and_cipher_suites(serve: Any) -> None:
+def test_versions_and_cipher_suites(serve: Any, caplog: pytest.LogCaptureFixture) -> None:
     suite = "ECDHE-ECDSA-AES128-GCM-SHA256"
     listeners = serve(
         {
@@ -309,8 +309,10 @@ def test_versions_and_cipher_suites(serve: Any) -> None:
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,NEW:SSL,OLD:SSL",
             "listener.name.new.ssl.enabled.protocols": "TLSv1.3",
             "listener.name.old.ssl.cipher.suites": "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+            "listener.name.old.ssl.enabled.protocols": "TLSv1.2,TLSv1.1,TLSv1",
         }
     )
+    assert "The listener OLD does not use TLSv1.1 and TLSv1 of ssl.enabled.protocols" in caplog.text
     new, old = (f"{host}:{port}" for host, port in listeners.running.server.addresses[1:])
     with TlsClient(new, listeners.folder) as wire:
         assert wire._socket.version() == "TLSv1.3"  # type: ignore[attr-defined]
@@ -408,6 +410,7 @@ def serve_without_key(serve: Any, files: dict[str, str], config: dict[str, str])
         ({"ssl.keystore.location": "{pem}", "ssl.truststore.location": "/nowhere"}, "/nowhere cannot be read"),
         ({"ssl.keystore.location": "{pem}", "ssl.truststore.location": "{empty}"}, "neither PEM, PKCS12 nor JKS"),
         ({"ssl.keystore.location": "{pem}", "ssl.enabled.protocols": "TLSv1"}, "TLSv1 is not supported"),
+        ({"ssl.keystore.location": "{pem}", "ssl.enabled.protocols": "TLSv1.2,SSLv3"}, "SSLv3 is not supported"),
         ({"ssl.keystore.location": "{pem}", "ssl.cipher.suites": "X"}, "X is not IANA's name"),
         ({"ssl.keystore.location": "{pem}", "ssl.principal.mapping.rules": "RULE:a"}, "is neither DEFAULT nor RULE"),
         (
