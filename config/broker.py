@@ -59,6 +59,12 @@ _OWN: Final = Section(
         acted_on=True,
     ),
     Setting(
+        "moldau.jaas.file", STRING, None, None, LOW,
+        "File with JAAS configurations, for listeners without one in the settings: that of -Djava.security.auth.login."
+        "config. By default, that in the environment variable KAFKA_OPTS.",
+        acted_on=True,
+    ),
+    Setting(
         "moldau.metrics.listener", STRING, None, None, LOW,
         "HOST:PORT of the HTTP listener of metrics: /metrics for Prometheus, /healthz and /readyz. Not set: none.",
         acted_on=True,

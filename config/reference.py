@@ -20,7 +20,8 @@ below state otherwise. The sources are, in ascending order of precedence:
 2. environment variables, with the mapping of Apache Kafka's own Docker image: `KAFKA_`, followed by the name in upper
    case with `_` for `.`, `__` for `_` and `___` for `-`. `KAFKA_LOG_RETENTION_MS=60000` is `log.retention.ms=60000`. A
    value has the same syntax as in a file. `KAFKA_OPTS`, `KAFKA_HEAP_OPTS` and other variables that only Kafka's start
-   scripts read are ignored, and so is `KAFKA_BOOTSTRAP_SERVERS`, which is for Moldau's client commands;
+   scripts read are ignored, except for `-Djava.security.auth.login.config` in `KAFKA_OPTS`. So is
+   `KAFKA_BOOTSTRAP_SERVERS`, which is for Moldau's client commands;
 3. `moldau serve --set key=value`, any number of times;
 4. the other options of `moldau serve`: `--listen` sets `listeners`, `--data-dir` sets `log.dirs`, `--durable` sets
    `log.flush.interval.messages=1`.

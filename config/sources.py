@@ -3,9 +3,10 @@
 Variables are mapped as in Apache Kafka's own Docker image, so that compose files can be reused: the part after
 ``KAFKA_`` in lower case, ``_`` for ``.``, ``__`` for ``_``, ``___`` for ``-``. A value has the same syntax as in a
 file. The image appends the variables to the file, so they take precedence. Variables for the image itself or for its
-scripts are not settings.
+scripts are not settings, except for the file with JAAS configurations in ``KAFKA_OPTS``.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
@@ -41,6 +42,14 @@ NO_SETTINGS: Final = frozenset(
 )
 
 
+_JVM_OPTIONS: Final = "KAFKA_OPTS"
+_JAAS_FILE: Final = re.compile(
+    r"""(?:^|\s)(?:-Djava\.security\.auth\.login\.config==?(?:"([^"]+)"|'([^']+)'|([^\s"']+))
+    |"-Djava\.security\.auth\.login\.config==?([^"]+)")""",
+    re.VERBOSE,
+)
+
+
 def load(
     *,
     file: Path | None = None,
@@ -48,12 +57,12 @@ def load(
     overrides: Iterable[str] = (),
     command_line: Mapping[str, StaticValue] | None = None,
 ) -> BrokerConfig:
-    """Merge file < environment < ``key=value`` overrides < the other options of the command line.
+    """Merge the options of the JVM < file < environment < ``key=value`` overrides < the options of the command line.
 
     Only the syntax is checked; ``checks.check_broker_config`` checks the values. Raises ConfigError for a file that
     cannot be read and for text that is not a setting. References to providers are replaced (`providers`).
     """
-    static: dict[str, StaticValue] = {}
+    static = _read_jvm_options(environment or {})
     if file is not None:
         static.update(read_file(file))
     static.update(read_environment(environment or {}))
@@ -95,6 +104,15 @@ def read_environment(environment: Mapping[str, str]) -> dict[str, StaticValue]:
         for key, value in pairs.items():
             static[key] = StaticValue(value, f"environment variable {variable}")
     return static
+
+
+def _read_jvm_options(environment: Mapping[str, str]) -> dict[str, StaticValue]:
+    """The only option of the JVM that is a setting here: the file with JAAS configurations."""
+    found = _JAAS_FILE.search(environment.get(_JVM_OPTIONS, ""))
+    if found is None:
+        return {}
+    path = next(filter(None, found.groups()))
+    return {"moldau.jaas.file": StaticValue(path, f"environment variable {_JVM_OPTIONS}")}
 
 
 def setting_of_variable(variable: str) -> str:

@@ -9,7 +9,7 @@ options are secrets.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -25,13 +25,22 @@ MODULES: Final[Mapping[str, str]] = {
 }
 """The login modules by mechanism."""
 
+_TEXT: Final = "text"
 _FLAGS: Final = frozenset({"required", "requisite", "sufficient", "optional"})
-_TOKEN: Final = re.compile(
-    r"""\s+ | //[^\n]* | /\*.*?\*/
-    | "(?P<double>(?:\\.|[^"\\])*)" | '(?P<single>(?:\\.|[^'\\])*)'
-    | (?P<mark>[=;]) | (?P<word>(?:(?!//|/\*)[^\s=;"'])+)""",
-    re.VERBOSE | re.DOTALL,
-)
+
+
+def _pattern(marks: str) -> re.Pattern[str]:
+    """Tokens, and what is between them. ``marks`` are tokens of one character."""
+    return re.compile(
+        rf"""\s+ | //[^\n]* | /\*.*?\*/
+        | "(?P<double>(?:\\.|[^"\\])*)" | '(?P<single>(?:\\.|[^'\\])*)'
+        | (?P<mark>[{marks}]) | (?P<word>(?:(?!//|/\*)[^\s"'{marks}])+)""",
+        re.VERBOSE | re.DOTALL,
+    )
+
+
+_IN_SETTINGS: Final = _pattern("=;")
+_IN_FILES: Final = _pattern("=;{}")
 _ESCAPE: Final = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v"}
 
@@ -63,46 +72,81 @@ def entry_of(mechanism: str, text: str) -> JaasEntry:
     return entry
 
 
+def entry_in_file(mechanism: str, text: str, sections: Sequence[str]) -> JaasEntry | None:
+    """The entry of a mechanism in Java's file (``java.security.auth.login.config``): in the first of these sections
+    that exists, which may have entries of several mechanisms. Raises `JaasError`."""
+    parser = _Parser(text, _IN_FILES)
+    found: dict[str, list[JaasEntry]] = {}
+    while parser.has_more:
+        name = parser.take(_TEXT, "the name of a section")
+        parser.take("{", "the brace after the name of a section")
+        found[name] = []
+        while parser.next_kind == _TEXT:
+            found[name].append(parser.entry())
+        parser.take("}", "the brace at the end of a section")
+        parser.take(";", "the semicolon after a section")
+    entries: Sequence[JaasEntry] = next((found[name] for name in sections if name in found), ())
+    return next((entry for entry in entries if entry.module == MODULES[mechanism]), None)
+
+
 def _entries(text: str) -> Iterator[JaasEntry]:
-    tokens = list(_tokens(text))
-    position = 0
+    parser = _Parser(text, _IN_SETTINGS)
+    while parser.has_more:
+        yield parser.entry()
 
-    def take(kind: str, what: str) -> str:
-        nonlocal position
-        if position >= len(tokens) or tokens[position][0] != kind:
+
+class _Parser:
+    """Takes one token after the other. Raises `JaasError`."""
+
+    def __init__(self, text: str, pattern: re.Pattern[str]) -> None:
+        self._tokens = list(_tokens(text, pattern))
+        self._position = 0
+
+    @property
+    def has_more(self) -> bool:
+        return self._position < len(self._tokens)
+
+    @property
+    def next_kind(self) -> str:
+        """That of the next token; empty at the end."""
+        return self._tokens[self._position][0] if self.has_more else ""
+
+    def take(self, kind: str, what: str) -> str:
+        if self.next_kind != kind:
             rule = "values with spaces or one of =;'\" are written in quotation marks"
-            raise JaasError(f"{what} is missing after token {position}; {rule}")
-        position += 1
-        return tokens[position - 1][1]
+            raise JaasError(f"{what} is missing after token {self._position}; {rule}")
+        self._position += 1
+        return self._tokens[self._position - 1][1]
 
-    while position < len(tokens):
-        module = take("text", "the login module")
-        if take("text", "the flag (required)").lower() not in _FLAGS:
+    def entry(self) -> JaasEntry:
+        module = self.take(_TEXT, "the login module")
+        if self.take(_TEXT, "the flag (required)").lower() not in _FLAGS:
             raise JaasError(f"the flag after the login module must be one of {', '.join(sorted(_FLAGS))}")
         options: dict[str, str] = {}
-        while position < len(tokens) and tokens[position][0] == "text":
-            key = take("text", "an option")
+        while self.next_kind == _TEXT:
+            key = self.take(_TEXT, "an option")
             # Errors do not name the option: it may be the rest of a password with a space, without quotation marks.
-            take("=", "the value of an option")
-            options[key] = take("text", "the value of an option")
-        take(";", "the semicolon at the end")
-        yield JaasEntry(module, options)
+            self.take("=", "the value of an option")
+            options[key] = self.take(_TEXT, "the value of an option")
+        self.take(";", "the semicolon at the end")
+        return JaasEntry(module, options)
 
 
-def _tokens(text: str) -> Iterator[tuple[str, str]]:
+def _tokens(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[str, str]]:
+    """The kind and the text of each token. The kind of a mark is the mark itself."""
     position = 0
     while position < len(text):
-        match = _TOKEN.match(text, position)
+        match = pattern.match(text, position)
         if match is None:
             raise JaasError("a quotation mark or a comment is not closed")
         position = match.end()
         quoted = match["double"] if match["double"] is not None else match["single"]
         if quoted is not None:
-            yield "text", _ESCAPE.sub(_unescaped, quoted)
+            yield _TEXT, _ESCAPE.sub(_unescaped, quoted)
         elif match["mark"]:
             yield match["mark"], match["mark"]
         elif match["word"]:
-            yield "text", match["word"]
+            yield _TEXT, match["word"]
 
 
 def _unescaped(found: re.Match[str]) -> str:

@@ -9,7 +9,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Protocol
 
-from .jaas import JaasError, entry_of
+from .jaas import JaasEntry, JaasError, entry_of
 from .scram import MECHANISMS as SCRAM_MECHANISMS
 from .scram import MIN_ITERATIONS, ScramMechanism, salted_password
 
@@ -57,12 +57,16 @@ def credentials_of(mechanism: str, jaas: str) -> Credentials:
     if mechanism not in MECHANISMS:
         raise SaslClientError(f"sasl.mechanism {mechanism} is not supported, only {', '.join(MECHANISMS)}")
     try:
-        entry = entry_of(mechanism, jaas)
-    except JaasError as error:
+        return credentials_in(mechanism, entry_of(mechanism, jaas))
+    except (JaasError, SaslClientError) as error:
         raise SaslClientError(f"sasl.jaas.config: {error}") from None
+
+
+def credentials_in(mechanism: str, entry: JaasEntry) -> Credentials:
+    """The credentials in an entry of this mechanism. Raises `SaslClientError`, whose message has no secrets."""
     missing = [name for name in ("username", "password") if not entry.options.get(name)]
     if missing:
-        raise SaslClientError(f"sasl.jaas.config: the option {missing[0]} is missing")
+        raise SaslClientError(f"the option {missing[0]} is missing")
     by_token = mechanism != PLAIN and entry.options.get("tokenauth", "").lower() == "true"
     return Credentials(mechanism, entry.options["username"], entry.options["password"], by_token)
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from ...config.definition import ConfigError
 from ...security.gssapi import MECHANISM, GssapiExchange
-from ...security.jaas import JaasEntry, JaasError, entry_of
 from ...security.kerberos_names import KerberosNames
 from ...security.principal_mapping import RuleError
 from ...security.sasl_client import Credentials
 
 if TYPE_CHECKING:
     from ...config.broker_config import ListenerConfig
+    from ...security.jaas import JaasEntry
     from .kerberos import ServiceKey
 
 logger = logging.getLogger(__name__)
@@ -40,13 +40,9 @@ def exchanges_of(settings: ListenerConfig, entry: JaasEntry) -> Callable[[], Gss
     return lambda: GssapiExchange(key.new_context(), names)
 
 
-def kerberos_credentials(settings: ListenerConfig, jaas: str, setting: str) -> Credentials:
-    """What a node authenticates with at the nodes with this listener. ``setting`` has the JAAS configuration. Raises
+def kerberos_credentials(settings: ListenerConfig, entry: JaasEntry) -> Credentials:
+    """What a node authenticates with at the nodes with this listener. ``entry``: its JAAS configuration. Raises
     ConfigError."""
-    try:
-        entry = entry_of(MECHANISM, jaas)
-    except JaasError as error:
-        _fail(settings, setting, str(error))
     _, name, principal, keytab = _service(settings, entry)
     from ...security.gssapi_client import GssapiClient
     from .kerberos import Initiator

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 from ...config.definition import ConfigError
 from ...security.cipher_suites import is_of_tls_1_3, openssl_name
 from ...security.gssapi import MECHANISM as GSSAPI
-from ...security.jaas import MODULES, JaasEntry, JaasError, entry_of
+from ...security.jaas import MODULES, JaasEntry
 from ...security.key_stores import (
     KeyStore,
     KeyStoreError,
@@ -29,6 +29,7 @@ from ...security.plain import PlainExchange, users_of
 from ...security.principal_mapping import PrincipalMapping, RuleError
 from ...security.scram import MECHANISMS, Credential, ScramExchange, ScramMechanism, TokenLogin
 from ..network.listeners import PLAINTEXT
+from .jaas_entries import find_entry, jaas_setting
 
 if TYPE_CHECKING:
     import ssl
@@ -210,15 +211,16 @@ def mechanism_names(settings: ListenerConfig) -> tuple[str, ...]:
 
 
 def _jaas(settings: ListenerConfig, mechanism: str) -> JaasEntry:
-    name = settings.own_name(f"{mechanism.lower()}.sasl.jaas.config")
-    text = settings.text(name)
-    where = f"The listener {settings.listener_name} cannot use {name}"
-    if text is None:
-        raise ConfigError(f"{where}: it is missing. Set it, for example to '{MODULES[mechanism]} required;'", name)
+    where = f"The listener {settings.listener_name} cannot use"
     try:
-        return entry_of(mechanism, text)
-    except JaasError as error:
-        raise ConfigError(f"{where}: {error}", name) from None
+        entry = find_entry(settings, mechanism)
+    except ConfigError as error:
+        raise ConfigError(f"{where} {error.message}", error.name) from None
+    if entry is None:
+        name = jaas_setting(settings, mechanism)
+        problem = f"it is missing. Set it, for example to '{MODULES[mechanism]} required;'"
+        raise ConfigError(f"{where} {name}: {problem}", name)
+    return entry
 
 
 def _check_handler(settings: ListenerConfig, mechanism: str) -> None:

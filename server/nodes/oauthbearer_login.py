@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote_plus, unquote, urlencode, urlsplit
 
 from ...config.definition import ConfigError
-from ...security.jaas import JaasEntry, JaasError, entry_of
 from ...security.jwt_claims import claims_of
 from ...security.oauthbearer import MECHANISM, InvalidTokenError
 from ...security.sasl_client import Credentials, SaslClientError
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     import ssl
 
     from ...config.broker_config import ListenerConfig
+    from ...security.jaas import JaasEntry
 
 _PACKAGE: Final = "org.apache.kafka.common.security.oauthbearer"
 _HANDLERS: Final = frozenset(
@@ -44,13 +44,9 @@ Fetch = Callable[[str, bytes, dict[str, str]], bytes]
 """Sends a body and headers to an address; the body of the response. Raises OSError."""
 
 
-def token_credentials(settings: ListenerConfig, jaas: str, name: str, now_ms: Callable[[], int]) -> Credentials:
-    """What a node authenticates with. ``name``: of the setting with the JAAS configuration. Raises ConfigError."""
+def token_credentials(settings: ListenerConfig, entry: JaasEntry, now_ms: Callable[[], int]) -> Credentials:
+    """What a node authenticates with. ``entry``: its JAAS configuration. Raises ConfigError."""
     where = f"This node cannot connect to the listener {settings.listener_name} of other nodes"
-    try:
-        entry = entry_of(MECHANISM, jaas)
-    except JaasError as error:
-        raise ConfigError(f"{where}: {name}: {error}", name) from None
     handler_name, handler = settings.of_mechanism(MECHANISM, _HANDLER)
     if handler not in _HANDLERS:
         problem = f"{handler_name} is {handler or 'missing'}, but must be {min(_HANDLERS)}: tokens must be signed"

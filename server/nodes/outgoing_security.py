@@ -14,9 +14,10 @@ from ...config.definition import ConfigError
 from ...security.gssapi import MECHANISM as GSSAPI
 from ...security.jaas import MODULES
 from ...security.oauthbearer import MECHANISM as OAUTHBEARER
-from ...security.sasl_client import Credentials, SaslClientError, credentials_of
+from ...security.sasl_client import Credentials, SaslClientError, credentials_in
 from ..concurrency.clock import wall_clock
 from ..network.link_security import PLAINTEXT, LinkSecurity
+from .jaas_entries import find_entry, jaas_setting
 from .listener_security import key_store_of, trusted_by, versions_and_ciphers
 
 if TYPE_CHECKING:
@@ -54,28 +55,32 @@ def _security(
     if not protocol.startswith("SASL_"):
         return LinkSecurity(secure)
     mechanism = config.str(mechanism_setting)
-    name = settings.own_name(f"{mechanism.lower()}.sasl.jaas.config")
-    return LinkSecurity(secure, _credentials(settings, mechanism, mechanism_setting, name), name, mechanism_setting)
+    credentials = _credentials(settings, mechanism, mechanism_setting)
+    return LinkSecurity(secure, credentials, jaas_setting(settings, mechanism), mechanism_setting)
 
 
-def _credentials(settings: ListenerConfig, mechanism: str, mechanism_setting: str, name: str) -> Credentials:
+def _credentials(settings: ListenerConfig, mechanism: str, mechanism_setting: str) -> Credentials:
     where = f"This node cannot connect to the listener {settings.listener_name} of other nodes"
     if mechanism not in MODULES:
         problem = f"{mechanism_setting} is {mechanism}, but only {', '.join(MODULES)} are supported"
         raise ConfigError(f"{where}: {problem}", mechanism_setting)
-    text = settings.text(name)
-    if text is None:
+    name = jaas_setting(settings, mechanism)
+    try:
+        entry = find_entry(settings, mechanism)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error.message}", error.name) from None
+    if entry is None:
         raise ConfigError(f"{where}: {name} is missing. It has the user and the password of this node", name)
     if mechanism == OAUTHBEARER:
         from .oauthbearer_login import token_credentials  # few nodes use it
 
-        return token_credentials(settings, text, name, wall_clock)
+        return token_credentials(settings, entry, wall_clock)
     if mechanism == GSSAPI:
         from .gssapi_security import kerberos_credentials  # few nodes use it
 
-        return kerberos_credentials(settings, text, name)
+        return kerberos_credentials(settings, entry)
     try:
-        return credentials_of(mechanism, text)
+        return credentials_in(mechanism, entry)
     except SaslClientError as error:
         raise ConfigError(f"{where}: {name}: {error}", name) from None
 

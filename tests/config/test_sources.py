@@ -29,6 +29,26 @@ def test_variable_is_mapped_as_by_the_docker_image(variable: str, name: str) -> 
     assert setting_of_variable(variable) == name
 
 
+@pytest.mark.parametrize(
+    ("options", "path"),
+    [
+        ("-Djava.security.auth.login.config=/etc/jaas.conf", "/etc/jaas.conf"),
+        ('-Xmx1g -Djava.security.auth.login.config="/etc/my kafka/jaas.conf" -Dx=y', "/etc/my kafka/jaas.conf"),
+        ('-Dx=y "-Djava.security.auth.login.config=/my kafka/jaas.conf"', "/my kafka/jaas.conf"),
+        ("-Djava.security.auth.login.config==/etc/jaas.conf", "/etc/jaas.conf"),
+        ("-Dother.java.security.auth.login.config=/etc/jaas.conf", None),
+    ],
+)
+def test_the_file_with_jaas_configurations_in_the_options_of_the_jvm(
+    options: str, path: str | None, tmp_path: Path
+) -> None:
+    environment = {"KAFKA_OPTS": options}
+    assert load(environment=environment).optional_str("moldau.jaas.file") == path
+    file = tmp_path / "server.properties"
+    file.write_text("moldau.jaas.file=/other")
+    assert load(file=file, environment=environment).optional_str("moldau.jaas.file") == "/other"
+
+
 def test_variables_of_kafkas_scripts_and_other_variables_are_not_settings() -> None:
     environment = {
         "KAFKA_HEAP_OPTS": "-Xmx1G",

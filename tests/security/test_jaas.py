@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.security.jaas import PLAIN_MODULE, SCRAM_MODULE, JaasEntry, JaasError, entry_of
+from moldau.security.jaas import PLAIN_MODULE, SCRAM_MODULE, JaasEntry, JaasError, entry_in_file, entry_of
 
 
 def only_entry(text: str) -> JaasEntry:
@@ -89,3 +89,43 @@ def test_any_quoted_value_is_preserved(options: dict[str, str]) -> None:
 
 def test_an_entry_does_not_show_its_secrets() -> None:
     assert "secret" not in repr(only_entry("x.Y required user_a=secret;"))
+
+
+FILE = f"""
+/* of an older release */
+KafkaServer {{
+    {PLAIN_MODULE} required user_a="of all";  // in clear
+    {SCRAM_MODULE} required
+        username="a"
+        password=b;
+}};
+public.KafkaServer {{ {PLAIN_MODULE} required user_a=ofpublic; }};
+"""
+
+
+def test_the_first_section_of_a_file_that_exists_decides() -> None:
+    def found(mechanism: str, *sections: str) -> object:
+        entry = entry_in_file(mechanism, FILE, sections)
+        return None if entry is None else dict(entry.options)
+
+    assert found("PLAIN", "public.KafkaServer", "KafkaServer") == {"user_a": "ofpublic"}
+    assert found("PLAIN", "other.KafkaServer", "KafkaServer") == {"user_a": "of all"}
+    assert found("SCRAM-SHA-256", "KafkaServer") == {"username": "a", "password": "b"}
+    assert found("SCRAM-SHA-256", "public.KafkaServer", "KafkaServer") is None
+    assert found("GSSAPI", "KafkaServer") is None
+    assert found("PLAIN", "KafkaClient") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("KafkaServer x.Y required;", "the brace after the name of a section is missing"),
+        ("KafkaServer { x.Y required SECRET };", "the value of an option is missing"),
+        ("KafkaServer { x.Y required; ", "the brace at the end of a section is missing"),
+        ("KafkaServer { x.Y required; }", "the semicolon after a section is missing"),
+    ],
+)
+def test_invalid_files_are_refused_without_showing_them(text: str, problem: str) -> None:
+    with pytest.raises(JaasError, match=problem) as raised:
+        entry_in_file("PLAIN", text, ("KafkaServer",))
+    assert "SECRET" not in str(raised.value)

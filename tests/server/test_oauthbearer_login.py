@@ -13,6 +13,7 @@ import pytest
 from moldau.config.broker_config import BrokerConfig, StaticValue
 from moldau.config.definition import ConfigError
 from moldau.security.sasl_client import Credentials, SaslClientError, new_client
+from moldau.server.nodes.jaas_entries import find_entry
 from moldau.server.nodes.oauthbearer_login import IssuedTokens, token_credentials
 
 from .http_provider import Handler, served
@@ -31,8 +32,11 @@ CLIENT = {
 
 
 def credentials(settings: dict[str, str], jaas: str = JAAS) -> Credentials:
-    config = BrokerConfig({name: StaticValue(text, "test") for name, text in settings.items()})
-    return token_credentials(config.for_listener("INTERNAL"), jaas, NAME, lambda: 0)
+    config = BrokerConfig({name: StaticValue(text, "test") for name, text in ({NAME: jaas} | settings).items()})
+    listener = config.for_listener("INTERNAL")
+    entry = find_entry(listener, "OAUTHBEARER")
+    assert entry is not None
+    return token_credentials(listener, entry, lambda: 0)
 
 
 def first_message(found: Credentials) -> bytes:

@@ -502,6 +502,29 @@ def test_settings_that_cannot_be_used_prevent_startup(serve: Any, config: dict[s
     assert "SECRET" not in str(raised.value)
 
 
+def test_jaas_configurations_in_a_file(make_server: Any, tmp_path: Path) -> None:
+    path = tmp_path / "jaas.conf"
+    path.write_text(f'KafkaServer {{ {PLAIN} user_alice="alice-secret"; {SCRAM} }};')
+    settings = {name: value for name, value in CONFIG.items() if not name.endswith("jaas.config")}
+    server = Sasl(make_server(config=settings | {"moldau.jaas.file": str(path)}))
+    with server.wire() as wire:
+        handshake(wire)
+        assert authenticate(wire, GOOD).error_code == 0
+        assert server.principal_of(wire) == "User:alice"
+    server.running.stop()
+    for text, problem in (
+        (None, "No such file or directory"),
+        ("KafkaServer { x required SECRET };", "the value of an option is missing"),
+        (f"KafkaServer {{ {SCRAM} }};", "plain.sasl.jaas.config: it is missing"),
+    ):
+        path.unlink(missing_ok=True)
+        if text is not None:
+            path.write_text(text)
+        with pytest.raises(StartError, match=problem) as raised:
+            make_server(config=settings | {"moldau.jaas.file": str(path)})
+        assert "SECRET" not in str(raised.value)
+
+
 def test_passwords_without_encryption_beyond_this_machine_are_a_warning(
     make_server: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
