@@ -16,13 +16,13 @@ import logging
 import re
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 
 from ... import __version__
+from ..concurrency.clock import wall_clock
 from .families import DIALECTS, Family, Kind, name_in
 from .listener import MetricsError
 from .pace import PAUSE_S, WORK_S, monotonic, pause
@@ -39,6 +39,7 @@ TIMEOUT_S: Final = 10.0
 """How long the receiver may take to accept a connection, to take a request, and to respond."""
 
 _CLOSE_S: Final = 5.0
+_NS_PER_MS: Final = 1_000_000
 _MAX_RESPONSE_BYTES: Final = 64 * 1024
 _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _ESCAPE: Final = re.compile(r"\\(.)")
@@ -120,7 +121,7 @@ class Pusher:
         self._parse_response = metrics_service_pb2.ExportMetricsServiceResponse.FromString
         self.endpoint = endpoint
         self._source = source
-        self._started_ns = time.time_ns()
+        self._started_ns = wall_clock() * _NS_PER_MS
         self._closing = threading.Event()
         self._connection: HTTPConnection | None = None
         self._problem: str | None = None
@@ -236,7 +237,7 @@ class Pusher:
 
     def _requests(self, identity: Mapping[str, str]) -> Iterator[ExportMetricsServiceRequest]:
         """The metrics in requests of at most `MAX_POINTS` numbers."""
-        now_ns = time.time_ns()
+        now_ns = wall_clock() * _NS_PER_MS
         written: set[str] = set()
         request, add = self._empty(identity)
         points = 0
