@@ -343,6 +343,8 @@ class TlsTransport:
                 except BlockingIOError:
                     if filled:
                         break
+                    if self._outgoing.pending:
+                        self._send_encrypted(0)  # the peer may wait for a response to a control message
                     raise
             else:
                 assert isinstance(count, int)
