@@ -75,6 +75,7 @@ class Following:
         "_resume_ms",
         "failures",
         "is_caught_up",
+        "is_obstructed",
         "leader_epoch",
         "leader_id",
         "partition",
@@ -94,6 +95,9 @@ class Following:
         """Whether this log had everything below the leader's high watermark after the latest response."""
         self.failures = 0
         """The number of failures since the latest progress."""
+        self.is_obstructed = False
+        """Whether this broker rejects what the leader sends: a full disk, corrupt records, another history. That does
+        not end by itself."""
         self._resume_ms: int | None = None
         self.truncation: Truncation | None = None
         """What `truncate` does. Until then, nothing is requested."""
@@ -204,6 +208,7 @@ class Following:
             return self._rejected(error, now_ms=now_ms, max_pause_ms=max_pause_ms)
         if self.position == before:
             problem = f"the leader's log diverges at offset {truncation.offset}, and this log has no other history"
+            self.is_obstructed = True
             return self.failed(problem, now_ms=now_ms, max_pause_ms=max_pause_ms)
         self._succeeded()
         return Next.FETCH
@@ -227,11 +232,13 @@ class Following:
             self.problem = error.message
             self.stopped = True
             return Next.STOP
+        self.is_obstructed = True
         return self.failed(str(error), now_ms=now_ms, max_pause_ms=max_pause_ms)
 
     def _succeeded(self) -> None:
         self.problem = None
         self.failures = 0
+        self.is_obstructed = False
         self._resume_ms = None
 
     def _truncation(self, epoch: int, end_offset: int) -> Truncation:

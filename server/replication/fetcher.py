@@ -141,6 +141,7 @@ class Fetcher:
         self._local = local
         self._settings = settings
         self._following: dict[Key, Following] = {}
+        self._reported: set[Key] = set()  # partitions without progress that were logged as warnings
         # Partitions whose position may differ from that in the session, and all that are not requested: the next
         # request looks at these only.
         self._changed: dict[Key, None] = {}
@@ -177,6 +178,7 @@ class Fetcher:
     def forget(self, key: Key) -> None:
         """Do not fetch this partition any longer. A response for it is ignored."""
         following = self._following.pop(key, None)
+        self._reported.discard(key)
         if following is not None:
             following.partition.observers.remove(self._observers.pop(key))
         self._changed[key] = None
@@ -411,7 +413,15 @@ class Fetcher:
             if following.problem is not None:
                 logger.error("%s-%d is not replicated: %s", partition.topic, partition.index, following.problem)
         elif step is Next.PAUSE and following.failures == _LOGGED_FAILURES:
-            logger.info("%s-%d makes no progress, retrying: %s", partition.topic, partition.index, following.problem)
+            level = logging.WARNING if following.is_obstructed else logging.INFO
+            logger.log(
+                level, "%s-%d makes no progress, retrying: %s", partition.topic, partition.index, following.problem
+            )
+            if following.is_obstructed:
+                self._reported.add(key)
+        elif not following.failures and key in self._reported:
+            self._reported.remove(key)
+            logger.info("%s-%d makes progress again", partition.topic, partition.index)
 
     def _find_offset(self, key: Key, following: Following, position: Position) -> Sliced[Next]:
         """Continue where the leader's log and this one can be joined."""

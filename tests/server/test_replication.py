@@ -6,6 +6,7 @@ Connections are in memory, and the test moves the clock. This broker has the id 
 from __future__ import annotations
 
 import errno
+import logging
 from concurrent.futures import Future
 from typing import Any
 
@@ -344,6 +345,40 @@ def test_a_failed_partition_pauses_and_the_others_continue(followers: Followers)
     followers.respond(header)
     _, request = followers.request()
     assert [each.partition for topic in request.topics for each in topic.partitions] == [0]
+
+
+def test_a_response_that_is_rejected_again_and_again_is_a_warning(
+    followers: Followers, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    followers.follow(new_partition())
+    followers.connect()
+    damaged = records(0)
+    damaged.records = bytes(damaged.records[:-1]) + b"?"  # type: ignore[index]
+    for _ in range(10):
+        header, _ = followers.request()
+        followers.respond(header, damaged)
+        followers.advance(2000)
+    header, _ = followers.request()
+    followers.respond(header, records(0))
+    warned, resumed = caplog.records
+    assert (warned.levelname, resumed.levelname) == ("WARNING", "INFO")
+    assert warned.message.startswith("t-0 makes no progress, retrying: CORRUPT_MESSAGE: ")
+    assert resumed.message == "t-0 makes progress again"
+
+
+def test_errors_of_a_leader_are_no_warnings(followers: Followers, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    followers.follow(new_partition())
+    followers.connect()
+    for _ in range(10):
+        header, _ = followers.request()
+        failed = PartitionData(error_code=ErrorCode.UNKNOWN_LEADER_EPOCH, high_watermark=-1, records=b"")
+        followers.respond(header, failed)
+        followers.advance(2000)
+    header, _ = followers.request()
+    followers.respond(header, records(0))
+    assert [each.levelname for each in caplog.records] == ["INFO"]
 
 
 def test_a_fetcher_without_partitions_that_are_due_sends_when_the_pause_ends(followers: Followers) -> None:
