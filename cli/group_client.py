@@ -124,11 +124,12 @@ class GroupClient:
             found.update((group.group_id, group) for group in answer.groups)
         return [found[group_id] for group_id in sorted(found)]
 
-    def describe(self, group_id: str) -> Group | None:
-        """The group's state and members; None if the group does not exist in either protocol."""
+    def describe(self, group_id: str, *, is_classic: bool = False) -> Group | None:
+        """The group's state and members; None if the group does not exist in either protocol. ``is_classic``: it is
+        known to be of the classic protocol, so that it is not looked for in the other one, which counts as an error."""
         if not group_id:
             return self._group_without_name()
-        if self._coordinators.connection(group_id).offers(ApiKey.CONSUMER_GROUP_DESCRIBE):
+        if not is_classic and self._coordinators.connection(group_id).offers(ApiKey.CONSUMER_GROUP_DESCRIBE):
             answer = self._coordinators.ask(
                 group_id,
                 lambda connection: ConsumerGroupDescribeRequest(group_ids=[group_id]),

@@ -254,7 +254,7 @@ def _group(client: GroupClient, listed: ListedGroup) -> GroupSample:
     kind = listed.group_type.lower()
     if kind not in _WITH_OFFSETS:
         return GroupSample(kind, listed.group_state, [], None)
-    described = client.describe(listed.group_id)
+    described = client.describe(listed.group_id, is_classic=kind == "classic")
     committed = client.committed(listed.group_id)
     members = [] if described is None else described.members
     return GroupSample(
