@@ -26,6 +26,7 @@ from ...metadata.image import (
 )
 from ...metadata.outcome import ApiError
 from ...metadata.topic_names import validate_topic_name
+from ...protocol.acl import AclOperation, AclResource
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from ...protocol.messages.alter_configs import AlterConfigsResourceResponse as AlterResult
@@ -204,7 +205,10 @@ def _altered(broker: Broker, context: RequestContext, request: ConfigsRequest) -
         reload = broker.listener_reload
         own_broker = ConfigResource(BROKER_RESOURCE, str(broker.node_id))
         after = yield from configs_after(broker.metadata.image, request, own_broker)
-        if after is not None and reload.concerns(after[0]):
+        if after is not None and reload.concerns(after[0]) and not _may_alter_brokers(broker, context):
+            # The check below opens files. A remote controller would only refuse the change afterwards.
+            refused = own_broker, ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        elif after is not None and reload.concerns(after[0]):
             wanted = broker.config.with_dynamic(
                 default=broker.metadata.image.config(BROKER_RESOURCE, ""), broker_specific=after[1]
             )
@@ -215,6 +219,14 @@ def _altered(broker: Broker, context: RequestContext, request: ConfigsRequest) -
                 return response
             refused = own_broker, ApiError(ErrorCode.INVALID_REQUEST, wanted.without_values(problem))
     return (yield from _forwarded(broker, request, forward, refused))
+
+
+def _may_alter_brokers(broker: Broker, context: RequestContext) -> bool:
+    authorizer = broker.authorizer
+    if authorizer is None:
+        return True
+    host = authorizer.host_of(context.client_host)
+    return authorizer.allows(context.principal, host, AclOperation.ALTER_CONFIGS, AclResource.CLUSTER, logged=False)
 
 
 def _forwarded(

@@ -19,6 +19,9 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
     NewTopic,
     ResourcePatternType,
     ResourceType,
@@ -182,6 +185,21 @@ def check_clients(cluster: SecuredCluster, replicas: int) -> None:
 # -- moldau serve --brokers 3 --secure ---------------------------------------------------------------------------------
 
 
+def assert_files_are_not_revealed(config: dict[str, str], broker_id: int) -> None:
+    """A client that may not alter brokers does not learn which files exist. The controller is another process."""
+    admin = AdminClient(config)
+    for path in ("/etc/passwd", "/a/missing/file"):
+        entry = ConfigEntry(
+            "listener.name.sasl_ssl.ssl.keystore.location",
+            path,
+            incremental_operation=AlterConfigOpType.SET,
+        )
+        resource = ConfigResource(ConfigResource.Type.BROKER, str(broker_id), incremental_configs=[entry])
+        with pytest.raises(KafkaException) as raised:
+            admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
+        assert raised.value.args[0].code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED
+
+
 @pytest.mark.slow
 def test_three_brokers_with_secure(tmp_path: Path) -> None:
     served = ServedBrokers(tmp_path, "--brokers", "3", "--secure", "--set", "offsets.topic.num.partitions=3",
@@ -207,6 +225,8 @@ def test_three_brokers_with_secure(tmp_path: Path) -> None:
         for changed in admin.alter_user_scram_credentials([change]).values():
             changed.result(TIMEOUT_S)
         check_clients(cluster, replicas=3)
+        for number, address in enumerate(served.addresses, 1):
+            assert_files_are_not_revealed({**cluster.config(ALICE), "bootstrap.servers": address}, number)
         assert "ERROR" not in served.log()
         password = read_file(folder / "brokers.properties")["sasl.jaas.config"].text.partition('password="')[2][:24]
         assert password not in served.log()
