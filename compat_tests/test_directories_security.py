@@ -1,15 +1,18 @@
-"""One data directory with ACLs, SCRAM users and quotas, two servers: each finds what the other has written.
+"""One data directory with ACLs, SCRAM users, quotas and delegation tokens, two servers: each finds what the other has
+written.
 
 A server adds, changes and removes some of each. The next one describes the same, and it is in effect: a user logs in
-with the password that the other server has stored, and may write to the topics that its ACLs allow.
+with the password that the other server has stored, or with a token that the other one has issued, and may write to the
+topics that its ACLs allow. A token that was removed is refused.
 """
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import pytest
 
@@ -23,6 +26,10 @@ from moldau.protocol.messages import (
     describe_client_quotas,
     describe_user_scram_credentials,
 )
+from moldau.protocol.messages.create_delegation_token import CreatableRenewers, CreateDelegationTokenRequest
+from moldau.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
+from moldau.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from moldau.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
 from moldau.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from moldau.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from moldau.security.acl_arguments import creation_of, parse_acl
@@ -34,6 +41,7 @@ from moldau.testing import topic_requests as w
 from moldau.testing.apache_kafka import ApacheKafka
 from moldau.testing.builders import batch, produce
 from moldau.testing.servers import Server
+from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
 pytestmark = [pytest.mark.usefixtures("both_servers"), pytest.mark.full]
@@ -41,6 +49,7 @@ pytestmark = [pytest.mark.usefixtures("both_servers"), pytest.mark.full]
 CONFIG: Final = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
+    "delegation.token.secret.key": "the secret of both servers",
     "listener.name.secure.sasl.enabled.mechanisms": ",".join(MECHANISMS),
     **{f"listener.name.secure.{name.lower()}.sasl.jaas.config": f"{SCRAM_MODULE} required;" for name in MECHANISMS},
 }
@@ -145,9 +154,9 @@ class Admin:
         }
 
 
-def log_in(wire: WireClient, user: str, password: str, mechanism: str) -> int:
+def log_in(wire: WireClient, user: str, password: str, mechanism: str, *, by_token: bool = False) -> int:
     """The error of the last response."""
-    client = new_client(Credentials(mechanism, user, password), "nonce")
+    client = new_client(Credentials(mechanism, user, password, by_token), "nonce")
     assert wire.call(SaslHandshakeRequest(mechanism=mechanism), 1).error_code == 0
     token: bytes | None = client.first()
     while token is not None:
@@ -156,6 +165,24 @@ def log_in(wire: WireClient, user: str, password: str, mechanism: str) -> int:
             return int(response.error_code)
         token = client.next(bytes(response.auth_bytes))
     return 0
+
+
+def may_log_in(server: SecuredServer, password: str) -> bool:
+    """Whether the server knows the password of alice."""
+    with WireClient(server.address_of("SECURE")) as wire:
+        return log_in(wire, "alice", password, "SCRAM-SHA-256") == 0
+
+
+class Token(NamedTuple):
+    """A delegation token."""
+
+    token_id: str
+    hmac: bytes
+
+    def error(self, address: str, mechanism: str) -> int:
+        """The error of a login with it."""
+        with WireClient(address) as wire:
+            return log_in(wire, self.token_id, b64encode(self.hmac).decode(), mechanism, by_token=True)
 
 
 class Directory:
@@ -167,6 +194,9 @@ class Directory:
         self.quotas: Quotas = {}
         self.password = ""
         self.old_password: str | None = None
+        self.tokens: dict[str, tuple[Any, ...]] = {}
+        self.token = Token("", b"")  # of alice
+        self.removed: Token | None = None
 
     def begin(self, server: SecuredServer) -> None:
         """The first server: everything is new."""
@@ -186,7 +216,8 @@ class Directory:
         admin.set_quota([("user", None), ("client-id", "c")], "consumer_byte_rate", 2e9)
         admin.set_quota([("client-id", None)], "controller_mutation_rate", 3.5)
         self.password = "first"
-        self._describe(admin)
+        self._change_tokens(server)
+        self._describe(admin, server)
         assert (len(self.acls), len(self.users), len(self.quotas)) == (4, 2, 3)
         self._is_in_effect(server)
 
@@ -196,6 +227,7 @@ class Directory:
         assert admin.acls() == self.acls
         assert admin.users() == self.users
         assert admin.quotas() == self.quotas
+        assert self._described_tokens(server) == self.tokens
         self._is_in_effect(server)
 
     def change(self, server: SecuredServer, number: int) -> None:
@@ -213,11 +245,46 @@ class Directory:
         admin.set_quota([("user", f"frank-{number}")], "consumer_byte_rate", 4e9)
         if number > 1:
             admin.set_quota([("user", f"frank-{number - 1}")], "consumer_byte_rate", None)
-        self._describe(admin)
+        self._change_tokens(server)
+        self._describe(admin, server)
         self._is_in_effect(server)
 
-    def _describe(self, admin: Admin) -> None:
+    def _describe(self, admin: Admin, server: SecuredServer) -> None:
         self.acls, self.users, self.quotas = admin.acls(), admin.users(), admin.quotas()
+        self.tokens = self._described_tokens(server)
+
+    def _as_alice(self, server: SecuredServer, request: Any) -> Any:
+        """The response to alice, with the password."""
+        wait_until(lambda: may_log_in(server, self.password))  # a broker knows a password a moment later
+        with WireClient(server.address_of("SECURE")) as wire:
+            assert log_in(wire, "alice", self.password, "SCRAM-SHA-256") == 0
+            response = wire.call(request)
+        assert response.error_code == ErrorCode.NONE, response
+        return response
+
+    def _described_tokens(self, server: SecuredServer) -> dict[str, tuple[Any, ...]]:
+        found = self._as_alice(server, DescribeDelegationTokenRequest(owners=None)).tokens
+        return {
+            each.token_id: (
+                each.principal_name, each.token_requester_principal_name, each.hmac, each.issue_timestamp,
+                each.expiry_timestamp, each.max_timestamp, [renewer.principal_name for renewer in each.renewers],
+            )
+            for each in found
+        }  # fmt: skip
+
+    def _change_tokens(self, server: SecuredServer) -> None:
+        """Renew and remove the token that the other server has issued, and issue two new ones."""
+        if self.token.token_id:
+            self._as_alice(server, RenewDelegationTokenRequest(hmac=self.token.hmac, renew_period_ms=3_600_000))
+            self._as_alice(server, ExpireDelegationTokenRequest(hmac=self.token.hmac, expiry_time_period_ms=-1))
+            self.removed = self.token
+        renewers = [CreatableRenewers(principal_type="User", principal_name="bob")]
+        for each in renewers, []:
+            created = self._as_alice(server, CreateDelegationTokenRequest(renewers=each, max_lifetime_ms=7_200_000))
+            self.token = Token(created.token_id, bytes(created.hmac))
+        address, expected = server.address_of("SECURE"), len(self.tokens) + (1 if self.removed else 2)
+        wait_until(lambda: len(self._described_tokens(server)) == expected)
+        wait_until(lambda: self.token.error(address, "SCRAM-SHA-512") == 0)
 
     def _is_in_effect(self, server: SecuredServer) -> None:
         address = server.address_of("SECURE")
@@ -231,6 +298,9 @@ class Directory:
                 assert produce(wire, "events-1", batch(b"x")).error_code == 0
                 refused = produce(wire, "others", batch(b"x"))
                 assert refused.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            assert self.token.error(address, mechanism) == 0
+            if self.removed is not None:
+                assert self.removed.error(address, mechanism) == ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
 @pytest.mark.parametrize("first", ["moldau", "apache"])
