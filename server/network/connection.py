@@ -76,6 +76,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LARGE_FRAME_BYTES = 64 * 1024
+# Of peers that are not authenticated: there may be thousands, and each one may stop within a frame.
+LARGE_TOKEN_BYTES = 8 * 1024
 # The maximum number of system calls that read a large frame in one iteration of the event loop: a fast sender must not
 # starve other connections.
 MAX_READS_PER_EVENT = 16
@@ -372,7 +374,7 @@ class Connection:
     def _keep(self, view: memoryview) -> None:
         if len(view) >= 4 and not self._waits_for:
             (size,) = _FRAME_LENGTH.unpack_from(view, 0)
-            if size > LARGE_FRAME_BYTES:
+            if size > LARGE_FRAME_BYTES or (size > LARGE_TOKEN_BYTES and self.authentication.pending_authentication):
                 self._start_large(size, view[4:])
                 return
         self._rest += view

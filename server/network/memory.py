@@ -18,8 +18,8 @@ A part of the limit is reserved for frames of up to `SMALL_FRAME_BYTES`, the usu
 that declare huge frames and stop half way can block each other, but not small frames.
 
 Peers that are not authenticated could otherwise hold all of it with tokens that they do not complete. They have a part
-of their own, for which they do not wait: a connection that would exceed it is closed. Tokens need it rarely, because
-only frames above 64 kB count.
+of their own, for which they do not wait: a connection that would exceed it is closed. Most tokens do not need it: only
+frames above 8 kB count, which do not arrive at once.
 """
 
 from __future__ import annotations

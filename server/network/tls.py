@@ -10,7 +10,8 @@ Only listeners with TLS import this module, because `ssl` takes 4 MB of memory a
 - **Memory.** A peer that does not read holds at most one encrypted piece (`PIECE_BYTES`).
 - **Small records.** A call of `receive_into` decrypts at most `MAX_RECORDS` records. A stranger could otherwise send
   records with one byte each, or with nothing but key updates, of which OpenSSL handles all in one call: 9,000 records
-  in one buffer take 0.3 s. The responses to key updates are sent before anything else is received.
+  in one buffer take 0.3 s. The other records wait, so a peer with such records receives little at once
+  (`_SMALL_RECEIVE_BYTES`). The responses to key updates are sent before anything else is received.
 
 Session tickets of TLS 1.3 are off: a peer that disconnects without having read them resets the connection, and requests
 that it has sent (``acks=0``) would be lost. Renegotiation and compression are off.
@@ -42,6 +43,8 @@ VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.
 CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 _RECEIVE_BYTES: Final = 256 * 1024
+_FIRST_RECEIVE_BYTES: Final = 32 * 1024
+_SMALL_RECEIVE_BYTES: Final = 8 * 1024
 _HANDSHAKE_RECEIVE_BYTES: Final = 32 * 1024
 _HANDSHAKE_RECORD: Final = 0x16
 _SHOWN_BYTES: Final = 8
@@ -265,6 +268,7 @@ class TlsTransport:
         "_records",
         "_security",
         "_shaking_hands",
+        "_size",
         "_sock",
         "_tls",
         "_turn",
@@ -293,6 +297,7 @@ class TlsTransport:
         self._drained = True  # the last receive has emptied the kernel's buffer
         self._records = RecordEnds()
         self._may_decrypt = 0  # how many records, in this call
+        self._size = _FIRST_RECEIVE_BYTES  # how much is received at once; more while records are large
         self._later = _NOTHING  # received ciphertext: the records of the next calls
         self._unsent = memoryview(b"")  # encrypted
         self._encrypted = 0  # plaintext bytes in `_unsent` that are not counted as sent
@@ -338,7 +343,7 @@ class TlsTransport:
                         break
                     raise TurnFirst from None
                 try:
-                    if not self._receive(_RECEIVE_BYTES):
+                    if not self._receive(self._size):
                         break  # if there was data before the end, the next call returns 0
                 except BlockingIOError:
                     if filled:
@@ -448,7 +453,10 @@ class TlsTransport:
         self._incoming.write(data[:end])
         if end == len(data):
             self._later = _NOTHING
+            if not self._drained:
+                self._size = min(2 * self._size, _RECEIVE_BYTES)
         else:
+            self._size = _SMALL_RECEIVE_BYTES
             self._later = data[end:] if data is self._later else memoryview(bytes(data[end:]))
         return True
 

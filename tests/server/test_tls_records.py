@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import socket
 import ssl
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -113,6 +114,31 @@ def test_a_call_decrypts_a_limited_number_of_records(peers: tuple[TlsTransport, 
     with pytest.raises(BlockingIOError):
         transport.receive_into(BUFFER)
     assert not transport.pending()
+
+
+def test_little_of_a_peer_with_small_records_is_kept_and_much_of_others_is_received(
+    peers: tuple[TlsTransport, Attacker],
+) -> None:
+    transport, attacker = peers
+    sizes = []
+    for size, count in ((1, 2000), (16_000, 40)):
+        for _ in range(count):
+            attacker.tls.write(b"x" * size)
+        sent = threading.Thread(target=attacker.sock.sendall, args=(attacker.outgoing.read(),))
+        sent.start()
+        received = kept = most = 0
+        while received < size * count:
+            with contextlib.suppress(BlockingIOError):
+                received_now = transport.receive_into(BUFFER)
+                received += received_now
+                most = max(most, received_now)
+                kept = max(kept, transport.pending())
+        sent.join()
+        sizes.append((kept, most))
+    (kept_small, most_small), (_, most_large) = sizes
+    assert kept_small <= 32 * 1024
+    assert most_small <= MAX_RECORDS
+    assert most_large > 100_000
 
 
 def test_key_updates_are_handled_in_several_turns(peers: tuple[TlsTransport, Attacker]) -> None:
