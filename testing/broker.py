@@ -147,6 +147,14 @@ class Broker:
         return self._bootstrap_servers
 
     @property
+    def internal_address(self) -> str:
+        """``HOST:PORT`` of the listener for the broker's own requests: without TLS, SASL and limits by ACLs.
+
+        Without ``tls``, ``users`` and ``acls``, it is the same as `bootstrap_servers`.
+        """
+        return self.bootstrap_servers if self._secured is None else self._listen
+
+    @property
     def ca_file(self) -> Path:
         """With ``tls``: the certificate of the authority that signed the certificate of the broker, in PEM."""
         if self._secured is None:

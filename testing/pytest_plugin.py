@@ -115,7 +115,7 @@ def schema_registry(kafka: Broker) -> Iterator[str]:
     """The address of a schema registry without schemas, on the broker of ``kafka``, for one test."""
     from .schema_registry import SchemaRegistry  # most test runs do not need it
 
-    with SchemaRegistry(kafka.bootstrap_servers) as registry:
+    with SchemaRegistry(kafka.internal_address) as registry:
         yield registry.url
 
 

@@ -162,6 +162,29 @@ def test_the_plugin_imports_no_module_of_the_server() -> None:
     assert {name.split(".")[1] for name in loaded} == {"testing"}
 
 
+def test_a_schema_registry_runs_on_a_secured_broker(pytester: pytest.Pytester) -> None:
+    for package in ("fastavro", "grpc_tools", "jsonschema", "starlette", "uvicorn"):
+        pytest.importorskip(package, reason="needs pip install 'moldau[registry]'")
+    result = run(
+        pytester,
+        """
+        from urllib.request import urlopen
+
+        def test_it(kafka, schema_registry):
+            assert kafka.internal_address != kafka.bootstrap_servers
+            assert urlopen(schema_registry + "/subjects").read() == b"[]"
+        """,
+        conftest="""
+import pytest
+
+@pytest.fixture(scope="session")
+def kafka_security():
+    return {"tls": True, "users": {"alice": "a secret"}, "acls": ["alice all topic orders"]}
+""",
+    )
+    result.assert_outcomes(passed=1)
+
+
 def test_a_secured_broker_keeps_its_users_and_acls_and_loses_its_topics(pytester: pytest.Pytester) -> None:
     result = run(
         pytester,
