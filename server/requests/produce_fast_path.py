@@ -55,7 +55,7 @@ MAX_ENTRIES = 256
 # not.
 MAX_LENGTHS = 8
 # One of this many is measured, if durations are. Both clocks and the histogram cost as much as a tenth of the request.
-SAMPLED = 16
+SAMPLED = 32
 # The maximum number of requests that are served together. It bounds the work if each of them turns out to be special.
 MAX_TAKEN = 128
 
