@@ -236,20 +236,28 @@ class RecordEnds:
 
     def find(self, data: memoryview, most: int) -> tuple[int, int]:
         """The end of the first ``most`` records in ``data``, or of ``data``, and how many records end before it."""
-        position, size, found = 0, len(data), 0
+        size = len(data)
+        position = min(self._missing, size)
+        self._missing -= position
+        found = int(position > 0 and not self._missing)
         while position < size and found < most:
-            if not self._missing:
+            if not self._header and position + _RECORD_HEADER_BYTES <= size:
+                length = data[position + 3] << 8 | data[position + 4]
+                position += _RECORD_HEADER_BYTES
+            else:
                 header = self._header + bytes(data[position : position + _RECORD_HEADER_BYTES - len(self._header)])
                 position += len(header) - len(self._header)
                 if len(header) < _RECORD_HEADER_BYTES:
                     self._header = header
                     break
                 self._header = b""
-                self._missing = int.from_bytes(header[3:], "big")
-            step = min(self._missing, size - position)
-            position += step
-            self._missing -= step
-            found += not self._missing
+                length = int.from_bytes(header[3:], "big")
+            if position + length > size:
+                self._missing = position + length - size
+                position = size
+                break
+            position += length
+            found += 1
         return position, found
 
 
