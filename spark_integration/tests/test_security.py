@@ -1,5 +1,5 @@
 """Spark over SASL_SSL, with the settings of `Broker.client_config`: a batch and a stream of a user with ACLs, also with
-a delegation token instead of the password."""
+a delegation token instead of the password. And each mechanism of SASL, with ``--apache`` on Apache Kafka."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import OFFSET_END, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from moldau.compat_tests.test_security_matrix import PASSWORDS, TOKEN, Secured, secured  # noqa: F401 - a fixture
 from moldau.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from moldau.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from moldau.protocol.messages.sasl_handshake import SaslHandshakeRequest
@@ -116,3 +117,14 @@ def test_what_acls_refuse_fails_the_query(spark: SparkSession, broker: Broker) -
         frame.write.format("kafka").options(**options_of(broker, "writer", topic=OTHER)).save()
     with pytest.raises(Exception, match="TopicAuthorizationException"):
         load(spark, options_of(broker, "reader", subscribe=OTHER, startingOffsets="earliest")).collect()
+
+
+@pytest.mark.parametrize("mechanism", [*PASSWORDS, TOKEN])
+def test_each_mechanism(spark: SparkSession, secured: Secured, mechanism: str) -> None:  # noqa: F811 - the fixture
+    properties = {**secured.java(mechanism), "bootstrap.servers": secured.address}
+    options = {f"kafka.{name}": value for name, value in properties.items()} | {"includeHeaders": "true"}
+    topic = f"spark-{mechanism}"
+    written = content(50)
+    frame_of(spark, written).write.format("kafka").options(**options, topic=topic).save()
+    read = load(spark, {**options, "subscribe": topic, "startingOffsets": "earliest"})
+    assert multiset(read) == Counter(written)
