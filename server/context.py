@@ -54,7 +54,11 @@ class Route(Protocol):
 
 
 class MutationQuotas(Protocol):
-    """Quotas on the creation and deletion of partitions; see `requests.client_quotas`."""
+    """Quotas on the creation and deletion of partitions, and what was throttled; see `requests.client_quotas`."""
+
+    throttled: dict[tuple[str, str, str], tuple[int, int]]
+    """Throttled requests and milliseconds, by key of the quota, user and client id, which are empty if they make no
+    difference."""
 
     def limit_mutations(self, context: Any, request: Any) -> None:
         """Refuse the topics for which the client has no quota left. Called after the authorization."""

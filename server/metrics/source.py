@@ -20,6 +20,7 @@ from .families import Family, Kind, Sample, gauge, labels, text_of
 from .groups import group_families, transaction_families
 from .pace import cpu_clock_of_this_thread, monotonic
 from .process import idle_families, process_families
+from .quotas import quota_families
 from .rates import Rates
 from .requests import connection_families, request_families
 from .times import Durations, MeasuredDispatcher
@@ -128,6 +129,7 @@ class BrokerMetrics:
         yield from cluster_families(broker, rates, now, self._max_partitions)
         yield from group_families(broker, self._max_partitions)
         yield from transaction_families(broker, broker.now_ms())
+        yield from quota_families(broker.mutation_quotas)
         if broker.telemetry is not None:
             yield from client_families(broker.telemetry)
 

@@ -73,6 +73,8 @@ class ClientQuotas:
         self._index = QuotaIndex({})
         self._buckets: dict[tuple[str, str, str], TokenBucket] = {}
         self._rates: dict[tuple[str, str, str], Rate] = {}
+        self.throttled: dict[tuple[str, str, str], tuple[int, int]] = {}
+        """See `context.MutationQuotas`."""
         self.loop_time: LoopTime | None = None
         """Measures requests, if there is a quota that limits their time."""
 
@@ -113,7 +115,7 @@ class ClientQuotas:
     def _meter_time(self, context: ServedRequest, quota: Quota, loop_time: LoopTime, spent: Spent) -> None:
         def charge(seconds: float) -> int:
             """Returns the throttle time. After a response, it applies to the next request."""
-            return min(self._window.size_ms, self._used(quota, 100 * seconds))
+            return self._used(quota, 100 * seconds, self._window.size_ms)
 
         def answered(response: Any) -> None:
             throttle_ms = charge(loop_time.take(spent))
@@ -196,6 +198,7 @@ class ClientQuotas:
                 bucket.take(partitions, now_ms)
         # Clients that know the error learn the throttle time with it, and only then.
         throttle_ms = 0 if is_strict and not refused else bucket.throttle_ms(now_ms)
+        self._count(quota, throttle_ms)
         results: list[Any] = []
         if refused:
             setattr(request, attribute, allowed)
@@ -259,7 +262,7 @@ class ClientQuotas:
         bucket.change_rate(quota.limit, burst, now_ms)
         return bucket
 
-    def _used(self, quota: Quota, amount: float) -> int:
+    def _used(self, quota: Quota, amount: float, max_ms: int | None = None) -> int:
         """Count an amount. Returns the throttle time in milliseconds."""
         now_ms = int(self._clock() * 1000)
         rate = self._rates.get(quota.counter)
@@ -268,7 +271,21 @@ class ClientQuotas:
                 self._forget_idle(now_ms)
             rate = self._rates[quota.counter] = Rate(self._window)
         rate.record(amount, now_ms)
-        return rate.throttle_ms(quota.limit, now_ms)
+        throttle_ms = rate.throttle_ms(quota.limit, now_ms)
+        if max_ms is not None:
+            throttle_ms = min(max_ms, throttle_ms)
+        if amount > 0:  # otherwise an amount is revoked
+            self._count(quota, throttle_ms)
+        return throttle_ms
+
+    def _count(self, quota: Quota, throttle_ms: int) -> None:
+        """Count a throttled request, for the metrics."""
+        if throttle_ms <= 0:
+            return
+        number, total_ms = self.throttled.get(quota.counter, (0, 0))
+        if not number and len(self.throttled) >= _MAX_RATES:
+            del self.throttled[next(iter(self.throttled))]
+        self.throttled[quota.counter] = number + 1, total_ms + throttle_ms
 
     def _forget_idle(self, now_ms: int) -> None:
         self._rates = {counter: rate for counter, rate in self._rates.items() if not rate.is_idle(now_ms)}

@@ -16,6 +16,8 @@ from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTo
 from moldau.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from moldau.protocol.messages.describe_groups import DescribeGroupsRequest
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from moldau.server.metrics.families import text_of
+from moldau.server.metrics.quotas import quota_families
 from moldau.server.network.connection import MUTED
 from moldau.server.network.connection_limits import ConnectionLimits
 from moldau.server.network.listeners import _as_peer
@@ -107,6 +109,27 @@ def test_a_producer_is_muted_for_the_throttle_time(limited: RunningServer) -> No
         unmute(limited)
         assert wire.receive().error_code == 0
         assert muted(limited) == 0
+
+
+def test_the_metrics_tell_who_is_throttled(limited: RunningServer) -> None:
+    def counted() -> dict[str, float]:
+        text = "".join(text_of(quota_families(limited.broker.mutation_quotas), "strimzi"))
+        lines = [line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#")]
+        return {name: float(value) for name, value in lines}
+
+    assert limited.call(counted) == {}
+    with limited_wire(limited) as wire:
+        times: list[int] = []
+        while len(times) < 2:
+            times += [each for each in [produce(wire)] if each]
+            unmute(limited)
+    with limited.wire() as other:
+        produce(other)
+    which = f'{{quota="{PRODUCED}",user="",client_id="limited"}}'
+    assert limited.call(counted) == {
+        f"moldau_quota_throttled_requests_total{which}": 2,
+        f"moldau_quota_throttled_seconds_total{which}": sum(times) / 1000,
+    }
 
 
 def test_another_client_is_not_limited(limited: RunningServer) -> None:
