@@ -26,11 +26,15 @@ _LIMITS: Final[Mapping[str, int]] = {
     "minimum": -1, "exclusiveMinimum": -1, "minLength": -1, "minItems": -1, "minProperties": -1,
 }  # fmt: skip
 """Keyword to the direction in which it may move: 1 up, -1 down."""
-_COVERED: Final = frozenset(
-    {"type", "properties", "required", "additionalProperties", "items", "enum", "const", "$defs", "definitions", "$ref"}
-    | {"oneOf", "anyOf", "allOf"}
-    | _LIMITS.keys()
-)
+_NOT_COVERED: Final = frozenset(
+    {
+        "additionalItems", "contains", "dependencies", "dependentRequired", "dependentSchemas", "else", "if",
+        "maxContains", "minContains", "multipleOf", "not", "pattern", "patternProperties", "prefixItems",
+        "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties", "uniqueItems", "$dynamicRef",
+        "$recursiveRef",
+    }
+)  # fmt: skip
+"""Keywords that restrict values, and have no rule of their own. Others, such as ``format``, are annotations."""
 _MAX_DEPTH: Final = 100
 
 
@@ -144,8 +148,8 @@ class _Comparison:
         elif new.get("items") != old.get("items") and "items" in new:
             self._add("ITEMS_CHANGED", path, "the schemas of the items differ")
         self._compare_combinations(new, old, path)
-        for name in sorted(new.keys() - _ANNOTATIONS - _COVERED):
-            if new[name] != old.get(name):
+        for name in sorted(new.keys() & _NOT_COVERED):
+            if new[name] != old.get(name) and not _accepts_all(name, new[name], old.get(name)):
                 self._add("KEYWORD_CHANGED", f"{path}/{name}", f"{name} was added or changed")
 
     def _compare_types(self, new: Any, old: Any, path: str) -> None:
@@ -241,6 +245,13 @@ class _Comparison:
 
     def _add(self, kind: str, path: str, reason: str) -> None:
         self.problems.append(f"{kind} at {path}: {reason}")
+
+
+def _accepts_all(keyword: str, new: Any, old: Any) -> bool:
+    """Whether a keyword accepts what it accepted with its old value."""
+    if keyword == "multipleOf" and type(new) is int and type(old) is int:
+        return old % new == 0
+    return keyword == "uniqueItems" and new is False
 
 
 def _types(schema: Any) -> Sequence[str]:

@@ -91,6 +91,11 @@ JSON = [
     ({"oneOf": [{"type": "string"}, {"type": "number"}]}, {"oneOf": [{"type": "string"}]}, None),
     ({"oneOf": [{"type": "string"}]}, {"oneOf": [{"type": "string"}, {"type": "number"}]}, "SUM_TYPE_NARROWED"),
     ({"pattern": "a"}, {"pattern": "b"}, "KEYWORD_CHANGED"),
+    ({"type": "string", "format": "date", "x-owner": "a"}, {"type": "string", "x-owner": "b"}, None),
+    ({"multipleOf": 2}, {"multipleOf": 4}, None),
+    ({"multipleOf": 4}, {"multipleOf": 2}, "KEYWORD_CHANGED"),
+    ({"uniqueItems": False}, {}, None),
+    ({"uniqueItems": True}, {}, "KEYWORD_CHANGED"),
     ({"$ref": "#/$defs/n", "$defs": {"n": {"type": "number"}}}, {"type": "integer"}, None),
 ]
 
