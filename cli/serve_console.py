@@ -26,7 +26,6 @@ class ServedConsole:
             raise ConfigError(f"--console needs {', '.join(missing)}; install with: pip install 'moldau[console]'")
         self._listen = listen
         self._properties = _client_properties(config, options)
-        self._metrics = _metrics(options)
         self._control = options.get("--control", [None])[0]
         self._child: PipedChild | None = None
 
@@ -36,19 +35,11 @@ class ServedConsole:
             arguments += ["--command-config", str(self._properties)]
         if self._control is not None:
             arguments += ["--control", self._control]
-        if self._metrics is not None:
-            arguments += ["--metrics", self._metrics]
         self._child = PipedChild(arguments)
 
     def close(self) -> None:
         if self._child is not None:
             self._child.close()
-
-
-def _metrics(options: Mapping[str, list[str]]) -> str | None:
-    """The address of the server's metrics, if it is known: with several brokers, the other ones select theirs."""
-    address = options.get("--metrics", [""])[0]
-    return None if not address or address.endswith(":0") or "--brokers" in options else address
 
 
 def _client_properties(config: BrokerConfig, options: Mapping[str, list[str]]) -> Path | None:

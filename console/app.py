@@ -20,6 +20,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from ..cli.failure import Failure
+from ..cli.top.endpoint import Address
 from . import (
     acls,
     api,
@@ -38,7 +39,6 @@ from . import (
     users,
 )
 from .brokers import Brokers
-from .exposition import MetricsListener
 from .failures import BadRequest
 from .guard import Guard
 from .lag_history import INTERVAL_S, LagHistory
@@ -59,7 +59,7 @@ def create_app(
     token: str | None = None,
     control: faults.Control | None = None,
     registry: SchemaRegistry | None = None,
-    metrics: Sequence[MetricsListener] = (),
+    metrics: Sequence[Address] = (),
 ) -> ASGIApp:
     """The application. It closes ``brokers`` when it ends."""
 

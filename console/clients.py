@@ -1,7 +1,8 @@
 """The screen of clients: their software, the latencies that they report (KIP-714), and the members of groups.
 
 Kafka's protocol has no request for the connections of a broker, nor for the metrics that clients push; both are in the
-metrics of the brokers (``--metrics``). Clients push nothing without a subscription, which this screen can create.
+metrics of the brokers, which brokers of Moldau name in their settings, or ``--metrics`` names. Clients push nothing
+without a subscription, which this screen can create.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -19,11 +20,14 @@ from starlette.routing import Route
 
 from ..cli.cluster import Cluster, check_accepted
 from ..cli.configs import alter_settings, describe_settings
+from ..cli.connection import PeerError
 from ..cli.failure import Failure
 from ..cli.group_client import GroupClient
+from ..cli.top.discovery import Discovery, discover
+from ..cli.top.endpoint import Address
+from ..cli.top.exposition import ScrapeError, fetch, labels_of, numbers
 from ..protocol.api import ApiKey
 from ..protocol.messages.list_config_resources import ListConfigResourcesRequest
-from .exposition import MetricsError, MetricsListener, Sample
 from .messages import natural
 from .rendering import brokers_of, form_of, render
 
@@ -44,6 +48,14 @@ _MAX_CLIENTS: Final = 500
 _MAX_SERIES: Final = 300
 
 
+class Sample(NamedTuple):
+    """The present number of a series of metrics."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
 @dataclass
 class Reporting:
     """A client that pushes its metrics. Latencies are in milliseconds, of the slowest node."""
@@ -60,25 +72,25 @@ class Reporting:
 
 
 def _clients(request: Request) -> Response:
-    listeners: list[MetricsListener] = request.app.state.metrics
-    problems: list[str] = []
-    samples: list[Sample] = []
-    with ThreadPoolExecutor(max(1, len(listeners))) as threads:
-        for found in threads.map(_samples, listeners):
-            if isinstance(found, str):
-                problems.append(found)
-            else:
-                samples += found
     with brokers_of(request).cluster() as cluster:
         active = active_groups(cluster)
         members = members_of(cluster, active[:_MAX_GROUPS])
         subscriptions = _subscriptions(cluster)
+        found = _endpoints(request, cluster)
+    problems = found.missing
+    samples: list[Sample] = []
+    with ThreadPoolExecutor(max(1, len(found.addresses))) as threads:
+        for read in threads.map(_read, found.addresses):
+            if isinstance(read, str):
+                problems.append(read)
+            else:
+                samples += read
     reporting = sorted(clients_in(samples), key=lambda each: (each.client_id, each.instance_id))
     return render(
         request,
         "clients.html",
         title="Clients",
-        has_metrics=bool(listeners),
+        has_metrics=bool(found.addresses),
         problems=problems,
         software=_software(samples),
         reporting=reporting[:_MAX_CLIENTS],
@@ -93,12 +105,24 @@ def _clients(request: Request) -> Response:
     )
 
 
-def _samples(listener: MetricsListener) -> list[Sample] | str:
-    """The samples that this screen shows, or a problem."""
+def _endpoints(request: Request, cluster: Cluster) -> Discovery:
+    """The endpoints of metrics that ``--metrics`` names, or those that the brokers name."""
+    given: list[Address] = request.app.state.metrics
+    if given:
+        return Discovery(given, [])
     try:
-        return listener.samples((_SOFTWARE, _PUSHED))
-    except MetricsError as problem:
-        return str(problem)
+        return discover(cluster)
+    except (Failure, PeerError) as problem:
+        return Discovery([], [f"the brokers do not say where their metrics are: {problem}"])
+
+
+def _read(address: Address) -> list[Sample] | str:
+    """What this screen shows of the metrics of a broker, or a problem."""
+    try:
+        text = fetch(address.host, address.port)
+    except ScrapeError as problem:
+        return f"the metrics of {address} cannot be read: {problem}"
+    return [Sample(each.name, labels_of(each.labels), each.value) for each in numbers(text, (_SOFTWARE, _PUSHED))]
 
 
 def clients_in(samples: list[Sample]) -> list[Reporting]:
@@ -113,10 +137,10 @@ def clients_in(samples: list[Sample]) -> list[Reporting]:
         )
         short = name.removeprefix(_PUSHED)
         client.kinds.add(short.partition("_")[0])
-        for pattern, numbers in ((_LATENCY, client.latency), (_THROTTLED, client.throttled)):
+        for pattern, found_by in ((_LATENCY, client.latency), (_THROTTLED, client.throttled)):
             match = pattern.fullmatch(name)
             if match is not None:
-                numbers[match[1]] = max(numbers.get(match[1], value), value)
+                found_by[match[1]] = max(found_by.get(match[1], value), value)
         others = ", ".join(f"{key} {text}" for key, text in sorted(labels.items()) if key not in _OF_CLIENT)
         client.series.append((short.replace("_", " "), others, value))
     return list(found.values())

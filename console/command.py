@@ -12,10 +12,10 @@ import click
 from ..cli.client import bootstrap_option
 from ..cli.client_security import security_of_command
 from ..cli.failure import Failure
+from ..cli.top.discovery import address_of
 from .serving import is_loopback, listen_on, parse_address, serve, url_of
 
 if TYPE_CHECKING:
-    from .exposition import MetricsListener
     from .schema_registry import SchemaRegistry
 
 _DEFAULT_LISTEN: Final = "127.0.0.1:8080"
@@ -45,8 +45,8 @@ READY_PREFIX: Final = "moldau console is ready: "
     "--metrics",
     metavar="HOST:PORT",
     multiple=True,
-    help="The address of a broker's metrics (`moldau serve --metrics`): shows the software and latencies of clients. "
-    "Repeat it for each broker.",
+    help="The address of a broker's metrics, with the software and latencies of clients; repeatable. Brokers of Moldau "
+    "name theirs.",
 )
 @click.option("--exit-with-stdin", is_flag=True, hidden=True, help="Stop when standard input is closed.")
 @bootstrap_option
@@ -69,7 +69,7 @@ def command(
       moldau console
       moldau console -b kafka.example:9092 --read-only
       moldau console --registry http://127.0.0.1:8081
-      moldau console --metrics 127.0.0.1:9404
+      moldau console --metrics kafka.example:9404
       moldau console --listen 127.0.0.1:0
     """
     try:
@@ -85,7 +85,7 @@ def command(
     controlled = None if control is None else Control(*parse_address(control, "--control"))
     brokers = Brokers(bootstrap_server, security_of_command())
     schemas = None if registry is None else _registry(registry)
-    measured = [_metrics(address) for address in metrics]
+    measured = [address_of(text) for text in metrics]
     listening = listen_on(listen)
     token = None if is_loopback(listening) else secrets.token_urlsafe(24)
     app = create_app(brokers, read_only=read_only, token=token, control=controlled, registry=schemas, metrics=measured)
@@ -95,16 +95,6 @@ def command(
     config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, lifespan="on")
     config.timeout_graceful_shutdown = 1  # live pages never end by themselves
     serve(uvicorn.Server(config), listening, exit_with_stdin=exit_with_stdin)
-
-
-def _metrics(address: str) -> MetricsListener:
-    """Raises BadParameter."""
-    from .exposition import MetricsListener
-
-    try:
-        return MetricsListener(address)
-    except ValueError as problem:
-        raise click.BadParameter(str(problem), param_hint="--metrics") from None
 
 
 def _registry(url: str) -> SchemaRegistry:

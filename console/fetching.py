@@ -25,6 +25,9 @@ PARTITION_MAX_BYTES: Final = 1 << 20
 
 _HINTS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "the topic or partition does not exist",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: (
+        "no topic can have this name: names have letters, digits, dots, underscores and hyphens, at most 249 of them"
+    ),
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "the console may not read this topic; add an ACL for reading it",
     ErrorCode.LEADER_NOT_AVAILABLE: "the partition has no leader; start its brokers",
     ErrorCode.OFFSET_OUT_OF_RANGE: "the offset was deleted or does not exist yet; load the page again",

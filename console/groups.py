@@ -25,6 +25,7 @@ from ..protocol.api import ApiKey
 from .chart import chart
 from .lag_history import LagHistory, total_lags
 from .messages import natural, parse_time
+from .paging import page_of
 from .rendering import brokers_of, form_of, now_ms, render
 
 # Lags are shown for the groups of a page.
@@ -40,12 +41,11 @@ WAYS: Final = {
 
 def _groups(request: Request) -> Response:
     query = request.query_params.get("q", "").strip()
-    page = natural(request.query_params.get("page") or "0", "page")
     with brokers_of(request).cluster() as cluster:
         client = GroupClient(cluster)
         matching = [each for each in client.list() if query.lower() in each.group_id.lower()]
-        shown = matching[page * _PER_PAGE : (page + 1) * _PER_PAGE]
-        lags = total_lags(cluster, client, [each.group_id for each in shown])
+        page = page_of(request, matching, _PER_PAGE)
+        lags = total_lags(cluster, client, [each.group_id for each in page.shown])
     return render(
         request,
         "groups.html",
@@ -58,12 +58,12 @@ def _groups(request: Request) -> Response:
                 "protocol": each.protocol_type or "–",
                 "lag": lags[each.group_id],
             }
-            for each in shown
+            for each in page.shown
         ],
         query=query,
         total=len(matching),
-        page=page,
-        pages=(len(matching) + _PER_PAGE - 1) // _PER_PAGE,
+        page=page.number,
+        pages=page.pages,
     )
 
 

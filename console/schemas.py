@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from .decoders import FormatError
+from .paging import page_of
 from .registry_client import NotFoundError, RegistryClient, UnreachableError
 from .rendering import registry_of, render
 from .schema_registry import KINDS
@@ -37,17 +38,16 @@ class Line(NamedTuple):
 def _schemas(request: Request) -> Response:
     registry = registry_of(request)
     query = request.query_params.get("q", "").strip()
-    page = max(0, _integer(request.query_params.get("page", "")))
-    values: dict[str, Any] = {"rows": [], "total": 0, "page": page, "pages": 0, "problem": None, "level": None}
+    values: dict[str, Any] = {"rows": [], "total": 0, "page": 0, "pages": 0, "problem": None, "level": None}
     if registry is not None:
         try:
             matching = [each for each in registry.subjects() if query.lower() in each.lower()]
-            shown = matching[page * _PER_PAGE : (page + 1) * _PER_PAGE]
+            page = page_of(request, matching, _PER_PAGE)
             with ThreadPoolExecutor(_AT_ONCE) as threads:
-                rows = list(threads.map(lambda subject: _latest(registry.client, subject), shown))
+                rows = list(threads.map(lambda subject: _latest(registry.client, subject), page.shown))
             values["rows"] = [row for row in rows if row is not None]
             values["total"] = len(matching)
-            values["pages"] = (len(matching) + _PER_PAGE - 1) // _PER_PAGE
+            values["page"], values["pages"] = page.number, page.pages
             values["level"] = _level(registry.client, None)
         except (FormatError, UnreachableError) as problem:
             values["problem"] = str(problem)
@@ -164,10 +164,6 @@ def _topic(subject: str) -> str | None:
         if subject.endswith(suffix) and subject != suffix:
             return subject.removesuffix(suffix)
     return None
-
-
-def _integer(text: str) -> int:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
 
 
 ROUTES: Final = [

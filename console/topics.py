@@ -13,8 +13,8 @@ from ..protocol.api import ApiKey
 from ..protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from ..protocol.messages.metadata import MetadataResponseTopic
 from .chart import chart
-from .failures import BadRequest
 from .fetching import Bounds, bounds, load_topic
+from .paging import page_of
 from .rendering import brokers_of, now_ms, render
 from .topic_rates import Rate, TopicRates
 
@@ -25,7 +25,6 @@ _PER_PAGE: Final = 200
 def _topics(request: Request) -> Response:
     query = request.query_params.get("q", "").strip()
     with_internal = request.query_params.get("internal") == "1"
-    page = max(0, _integer(request.query_params.get("page", ""), 0))
     with brokers_of(request).cluster() as cluster:
         everything = sorted(cluster.topics(None), key=lambda each: each.name or "")
         matching = [
@@ -33,23 +32,23 @@ def _topics(request: Request) -> Response:
             for each in everything
             if (with_internal or not each.is_internal) and query.lower() in (each.name or "").lower()
         ]
-        shown = matching[page * _PER_PAGE : (page + 1) * _PER_PAGE]
-        found = bounds(cluster, shown)
+        page = page_of(request, matching, _PER_PAGE)
+        found = bounds(cluster, page.shown)
         sizes = _sizes(cluster)
     rates = _rates_of(request)
-    for each in shown:
+    for each in page.shown:
         _add(rates, each, found.get(each.name or "", {}))
     return render(
         request,
         "topics.html",
         title="Topics",
-        topics=[_row(each, found.get(each.name or "", {}), sizes, rates.rate(each.name or "")) for each in shown],
+        topics=[_row(each, found.get(each.name or "", {}), sizes, rates.rate(each.name or "")) for each in page.shown],
         query=query,
         with_internal=with_internal,
         total=len(matching),
         hidden=sum(1 for each in everything if each.is_internal) if not with_internal else 0,
-        page=page,
-        pages=(len(matching) + _PER_PAGE - 1) // _PER_PAGE,
+        page=page.number,
+        pages=page.pages,
         per_page=_PER_PAGE,
         done=request.query_params.get("done"),
     )
@@ -131,15 +130,6 @@ def _partitions(request: Request) -> Response:
         rate=rates.rate(name),
         chart=chart(rates.history(name)),
     )
-
-
-def _integer(text: str, default: int) -> int:
-    """A number of a query; the default if it is empty. Raises BadRequest."""
-    if not text:
-        return default
-    if not (text.removeprefix("-").isdecimal() and text.isascii() and len(text) < 20):
-        raise BadRequest(f"{text!r} is not a number")
-    return int(text)
 
 
 ROUTES: Final = [

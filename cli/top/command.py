@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ..client import bootstrap_option, parse_addresses
+from ..client import bootstrap_option
 from ..client_security import security_of_command
 from ..failure import Failure
 from ..output import print_json, print_table
-from .endpoint import Address
+from .discovery import address_of
 from .report import Report, as_json, report
 from .sampling import Sample, Sampler
 
@@ -61,7 +61,7 @@ def command(metrics: tuple[str, ...], interval: float, once: bool, as_lines: boo
       moldau top --once
       moldau top --json --interval 10 | jq '.groups[] | select(.lag > 1000)'
     """
-    addresses = [_address(text) for text in metrics]
+    addresses = [address_of(text) for text in metrics]
     if not (once or as_lines) and not sys.stdout.isatty():
         raise click.UsageError("the output is not a terminal; use --once or --json")
     sampler = Sampler(bootstrap_server, security_of_command(), addresses)
@@ -74,16 +74,6 @@ def command(metrics: tuple[str, ...], interval: float, once: bool, as_lines: boo
             _show(sampler, interval, bootstrap_server)
     finally:
         sampler.close()
-
-
-def _address(text: str) -> Address:
-    try:
-        (found,) = parse_addresses(text)
-        if not text.rpartition(":")[1] or text.endswith("]"):
-            raise ValueError
-    except (click.BadParameter, ValueError):
-        raise click.BadParameter(f"{text!r} is not HOST:PORT", param_hint="--metrics") from None
-    return Address(*found)
 
 
 def _print_once(sampler: Sampler, interval: float, as_object: bool) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPException
 from typing import Final, NamedTuple
 
@@ -52,6 +53,14 @@ class Software(NamedTuple):
 
     name: str
     version: str
+
+
+class Number(NamedTuple):
+    """The present number of a series; its labels are the text between the braces."""
+
+    name: str
+    labels: str
+    value: float
 
 
 class Scrape:
@@ -103,31 +112,36 @@ def fetch(host: str, port: int) -> str:
 def parse(text: str, taken_s: float) -> Scrape:
     """The metrics in a text. Raises ScrapeError if it has none of Kafka's."""
     scrape = Scrape(taken_s)
-    for line in text.splitlines():
-        if line.startswith("kafka_"):
-            found = _SAMPLE.match(line)
-            if found is not None:
-                _add(scrape, found[1], found[2] or "", found[3])
+    for number in numbers(text):
+        _add(scrape, *number)
     if not scrape.is_of_kafka:
         raise ScrapeError("the response has no metrics of Kafka; is it the address of a metrics listener?")
     return scrape
 
 
-def _add(scrape: Scrape, name: str, labels: str, number: str) -> None:
-    try:
-        value = float(number)
-    except ValueError:
-        return
-    if not math.isfinite(value):
-        return
+def numbers(text: str, prefixes: tuple[str, ...] = ("kafka_",)) -> Iterator[Number]:
+    """The finite numbers of series whose names begin with a prefix; other lines are ignored."""
+    for line in text.splitlines():
+        found = _SAMPLE.match(line) if line.startswith(prefixes) else None
+        if found is None:
+            continue
+        try:
+            value = float(found[3])
+        except ValueError:
+            continue
+        if math.isfinite(value):
+            yield Number(found[1], found[2] or "", value)
+
+
+def _add(scrape: Scrape, name: str, labels: str, value: float) -> None:
     if name.startswith(_TOPIC_PREFIX):
         counter = _TOPIC_COUNTERS.get(_RATE_SUFFIX.sub("", name.removeprefix(_TOPIC_PREFIX)))
         if counter is not None:
-            scrape.topics[counter, _labels(labels).get("topic", "")] += value  # type: ignore[assignment]
+            scrape.topics[counter, labels_of(labels).get("topic", "")] += value  # type: ignore[assignment]
     elif name.startswith(_REQUEST_PREFIX):
-        _add_request(scrape, name.removeprefix(_REQUEST_PREFIX), _labels(labels), value)
+        _add_request(scrape, name.removeprefix(_REQUEST_PREFIX), labels_of(labels), value)
     elif name in _SOFTWARE:
-        found = _labels(labels)
+        found = labels_of(labels)
         software = Software(found.get("clientSoftwareName", "unknown"), found.get("clientSoftwareVersion", "unknown"))
         scrape.software[software] += int(value)
     elif name in _IDLE:
@@ -148,7 +162,8 @@ def _add_request(scrape: Scrape, name: str, labels: dict[str, str], value: float
             scrape.errors[request] += value  # type: ignore[assignment]
 
 
-def _labels(text: str) -> dict[str, str]:
+def labels_of(text: str) -> dict[str, str]:
+    """The labels of a `Number`."""
     return {name: _ESCAPE.sub(_unescaped, value) for name, value in _LABEL.findall(text)}
 
 

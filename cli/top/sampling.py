@@ -6,13 +6,11 @@ sample to sample. They are opened again after an error, and after a while, becau
 
 from __future__ import annotations
 
-import ipaddress
 import time
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from ...protocol.api import ApiKey
-from ...protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ...protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from ...protocol.messages.list_groups import ListedGroup
 from ...protocol.messages.metadata import MetadataRequest, MetadataResponseTopic
@@ -22,18 +20,13 @@ from ..cluster import LATEST_OFFSET, Cluster
 from ..connection import PeerError
 from ..failure import Failure
 from ..group_client import GroupClient, TopicPartition
+from .discovery import discover
 from .endpoint import Address, Endpoint, Scrapes
 
 CLIENT_ID: Final = "moldau-top"
 MAX_GROUPS: Final = 200
 """Groups whose members and offsets are read in a sample."""
 
-_LISTENER: Final = "moldau.metrics.listener"
-_NO_METRICS: Final = (
-    "no broker names an endpoint of metrics: start Moldau with `moldau serve --metrics 127.0.0.1:9404`, "
-    "or Apache Kafka with the JMX exporter and --metrics HOST:PORT here"
-)
-_BROKER: Final = 4
 # How long a sample waits for metrics, which may belong to the next sample.
 _PATIENCE_S: Final = 1.0
 _MAX_AGE_S: Final = 60.0
@@ -184,36 +177,13 @@ class Sampler:
 
     def _find_endpoints(self, cluster: Cluster) -> None:
         """The endpoints that were given, or those that brokers of Moldau name in their settings."""
-        self._undiscovered = []
         if self._given:
             self._endpoints = self._given
             return
         known = {endpoint.address: endpoint for endpoint in self._endpoints}
-        self._endpoints = []
-        brokers = {each.node_id: each.host for each in cluster.ask(MetadataRequest(topics=[])).brokers}
-        silent = []
-        for node_id in cluster.broker_ids():
-            listener = _listener_of(cluster, node_id)
-            if listener is None:
-                silent.append(node_id)
-                continue
-            host, _, port = listener.rpartition(":")
-            host = host.removeprefix("[").removesuffix("]")
-            if host in ("", "0.0.0.0", "::"):
-                host = brokers.get(node_id, cluster.bootstrap.host)
-            if port == "0":
-                self._undiscovered.append(
-                    f"broker {node_id} serves metrics on a port that it chose; its log names it: give --metrics"
-                )
-            elif _is_loopback(host) and not _is_loopback(brokers.get(node_id, cluster.bootstrap.host)):
-                self._undiscovered.append(f"broker {node_id} serves metrics at {listener}, only to its own machine")
-            else:
-                address = Address(host, int(port))
-                self._endpoints.append(known.get(address) or Endpoint(address))
-        if len(silent) == len(brokers):
-            self._undiscovered.append(_NO_METRICS)
-        elif silent:
-            self._undiscovered.append(f"brokers without a known endpoint of metrics: {', '.join(map(str, silent))}")
+        found = discover(cluster)
+        self._endpoints = [known.get(address) or Endpoint(address) for address in found.addresses]
+        self._undiscovered = found.missing
 
     def _scrape(self, patience_s: float) -> tuple[dict[Address, Scrapes], list[str]]:
         until = time.monotonic() + patience_s
@@ -263,24 +233,3 @@ def _group(client: GroupClient, listed: ListedGroup) -> GroupSample:
         members=[MemberSample(each.client_id, each.host, len(each.assignment)) for each in members],
         committed={partition: each.offset for partition, each in committed.items()},
     )
-
-
-def _listener_of(cluster: Cluster, node_id: int) -> str | None:
-    """The setting of a broker of Moldau; None for others, and if the user may not read settings."""
-    resource = DescribeConfigsResource(
-        resource_type=_BROKER, resource_name=str(node_id), configuration_keys=[_LISTENER]
-    )
-    for result in cluster.ask_broker(node_id, DescribeConfigsRequest(resources=[resource])).results:
-        for entry in result.configs:
-            if entry.name == _LISTENER and entry.value:
-                return str(entry.value)
-    return None
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -37,6 +37,11 @@ if (themeButton) {
   });
 }
 
+// In narrow windows, the screens do not fit beside each other; the present one is visible
+
+const present = $(".top nav [aria-current]");
+if (present) present.parentElement.scrollLeft = present.offsetLeft - (innerWidth - present.offsetWidth) / 2;
+
 // The details of a record, below its row
 
 async function toggleRecord(button) {
@@ -308,7 +313,7 @@ document.addEventListener("submit", (event) => {
 // In narrow windows, the cells of a row are below each other, with the names of their columns
 
 for (const table of $$("table:not(.records, .plain)")) {
-  const names = $$("thead th", table).map((head) => head.textContent.trim());
+  const names = $$("thead th", table).map((head) => ($(".hidden", head) ? "" : head.textContent.trim()));
   for (const row of $$("tbody tr", table)) {
     for (const cell of row.cells) if (cell.tagName === "TD") cell.dataset.label = names[cell.cellIndex] || "";
   }

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from html import unescape
 
 import pytest
 
 pytest.importorskip("starlette", reason="needs pip install 'moldau[console]'")
 
 from moldau.cli.main import main
-from moldau.console.clients import SUBSCRIPTION, clients_in
-from moldau.console.exposition import MetricsListener, Sample, parse
+from moldau.cli.top.endpoint import Address
+from moldau.console.clients import SUBSCRIPTION, Sample, clients_in
 from moldau.server.processes.free_ports import FreePorts
 from moldau.testing import Broker
 from moldau.testing.waiting import wait_until
@@ -20,43 +21,7 @@ from .conftest import Console
 from .test_groups import offsets as cells
 
 
-def test_samples_are_parsed_with_their_labels() -> None:
-    lines = [
-        "# HELP a A help.",
-        "",
-        "a 1",
-        'b{x="1",y="a\\"b\\\\c\\nd"} 2.5 1700000000000',
-        'c{quantile="0.5",} NaN',
-        "d{} +Inf",
-    ]
-    assert list(parse(lines)) == [
-        Sample("a", {}, 1.0),
-        Sample("b", {"x": "1", "y": 'a"b\\c\nd'}, 2.5),
-        Sample("d", {}, float("inf")),
-    ]
-
-
-@pytest.mark.parametrize("line", ["<html>", "a", "a{x=1} 2", "a b"])
-def test_other_text_is_no_sample(line: str) -> None:
-    with pytest.raises(ValueError):
-        list(parse([line]))
-
-
-@pytest.mark.parametrize(
-    ("address", "url"),
-    [
-        ("localhost:9404", "http://localhost:9404/metrics"),
-        ("http://localhost:9404", "http://localhost:9404/metrics"),
-        ("http://localhost:9404/", "http://localhost:9404/metrics"),
-        ("https://host/path", "https://host/path"),
-        ("[::1]:9404", "http://[::1]:9404/metrics"),
-    ],
-)
-def test_addresses_of_listeners(address: str, url: str) -> None:
-    assert MetricsListener(address).url == url
-
-
-@pytest.mark.parametrize("address", ["", "localhost", "ftp://host/", "host:port"])
+@pytest.mark.parametrize("address", ["localhost", "http://host:1", "host:port"])
 def test_wrong_addresses_are_explained(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exited:
         main(["console", "--metrics", address])
@@ -83,18 +48,18 @@ def test_the_latency_of_a_client_is_that_of_the_slowest_node() -> None:
 
 
 @pytest.fixture(scope="module")
-def measured() -> Iterator[tuple[str, str]]:
-    """A broker with metrics: its bootstrap servers, and the address of its metrics."""
+def measured() -> Iterator[str]:
+    """The bootstrap servers of a broker with metrics."""
     with closing(FreePorts()) as ports:
         address = f"127.0.0.1:{ports('127.0.0.1', 0)}"
         with Broker(config={"moldau.metrics.listener": address}) as broker:
-            yield broker.bootstrap_servers, address
+            yield broker.bootstrap_servers
 
 
-def test_a_subscribed_client_reports_its_latency(measured: tuple[str, str]) -> None:
+def test_a_subscribed_client_reports_its_latency(measured: str) -> None:
     confluent_kafka = pytest.importorskip("confluent_kafka")
-    bootstrap_servers, metrics = measured
-    console = Console(bootstrap_servers, metrics=[MetricsListener(metrics)])
+    bootstrap_servers = measured
+    console = Console(bootstrap_servers)
     try:
         assert "No client has pushed metrics" in console.get("/clients").text
         answer = console.post("/clients", {"action": "subscribe", "seconds": "1"})
@@ -127,10 +92,10 @@ def test_without_metrics_the_page_says_how_to_get_them(console: Console) -> None
 def test_metrics_that_cannot_be_read_are_explained(
     new_console: Callable[..., Console], console: Console, unused_port: int
 ) -> None:
-    listeners = [MetricsListener(f"127.0.0.1:{unused_port}"), MetricsListener(f"{console.address}/static/console.js")]
-    page = new_console(metrics=listeners).get("/clients")
-    assert page.status == 200
-    assert f"http://127.0.0.1:{unused_port}/metrics cannot be reached" in page.text
+    addresses = [Address("127.0.0.1", unused_port), Address("127.0.0.1", console.port)]
+    page = unescape(new_console(metrics=addresses).get("/clients").text)
+    assert f"the metrics of 127.0.0.1:{unused_port} cannot be read: connection refused" in page
+    assert f"the metrics of 127.0.0.1:{console.port} cannot be read: the response to /metrics is 404" in page
 
 
 @pytest.mark.parametrize("fields", [{"action": "explode"}, {"action": "subscribe", "seconds": "soon"}])

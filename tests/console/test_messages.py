@@ -68,6 +68,13 @@ def numbered(count: int, start_ms: int = 1_700_000_000_000, step_ms: int = 10) -
     return [Record(0, start_ms + step_ms * number, b"k%d" % number, b"v%d" % number) for number in range(count)]
 
 
+def test_a_page_beyond_the_end_of_a_list_is_its_last_page(console: Console, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    assert f'href="/topics/{topic}"' in console.get(f"/topics?q={topic}&page=99").text
+    for path in ("/topics?page=x", "/groups?page=-1"):
+        assert console.get(path).status == 400
+
+
 def test_a_topic_is_listed_with_its_offsets(console: Console, new_topic: NewTopic, send: Send) -> None:
     topic = new_topic(2)
     send(topic, numbered(5))
