@@ -61,7 +61,7 @@ async def _records(request: Request) -> Response:
     mode, form = _one_of(request, "mode", _MODES), _one_of(request, "as", _FORMS)
     wanted = filter_of(mode, request.query_params.get("text", ""), view.form, registry_of(request))
     if "text/event-stream" in request.headers.get("accept", ""):
-        start = await run_in_threadpool(_live_start, request, view)
+        start = await run_in_threadpool(_live_start_if_possible, request, view)
         return stream_with_problems(_live(request, view, wanted, start))
     given = request.query_params.get("limit")
     limit = natural(given, "limit") if given else None
@@ -235,11 +235,26 @@ def _live_start(request: Request, view: View) -> dict[int, int]:
         return {each: start.get(each, topic.bounds[each].first) for each in partitions if each in topic.bounds}
 
 
+def _live_start_if_possible(request: Request, view: View) -> dict[int, int] | None:
+    """`_live_start`; None if the cluster fails, because a browser connects again only after a response with 200.
+
+    Raises BadRequest.
+    """
+    try:
+        return _live_start(request, view)
+    except BadRequest:
+        raise
+    except Failure:
+        return None
+
+
 async def _live(
-    request: Request, view: View, wanted: Filter | None, start: Mapping[int, int]
+    request: Request, view: View, wanted: Filter | None, start: Mapping[int, int] | None
 ) -> AsyncGenerator[bytes, None]:
     """One event per record, with the position after it in the last one of an update; and the number of omitted ones."""
     name = request.path_params["name"]
+    if start is None:
+        start = await run_in_threadpool(_live_start, request, view)
     async with aclosing(live_updates(request, view, wanted, start)) as updates:
         async for update in updates:
             lines = []

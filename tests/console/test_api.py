@@ -117,6 +117,11 @@ def test_a_cluster_that_is_not_reachable_is_no_mistake_of_the_request(
 ) -> None:
     console = new_console(f"127.0.0.1:{unused_port}")
     assert console.get("/api/topics/t/records").status == 502
+    # EventSource does not connect again after another status than 200.
+    with stream(console, "/api/topics/t/records", Accept="text/event-stream") as events:
+        name, data = events.next()
+        assert (name, "cannot reach" in data["text"]) == ("problem", True)
+        assert events.next() == ("end", None)
     answer = console.get("/v3/clusters")
     assert (answer.status, answer.json()["error_code"]) == (502, 502)
     assert "cannot reach" in answer.json()["message"]
