@@ -8,6 +8,9 @@
 - If there are too many new connections per second (`max.connection.creation.rate`), further ones wait for at most a
   second. After idleness, a burst of ten seconds passes.
 
+The limits of the broker do not concern its inter-broker listener if it has another one for clients, who could keep
+brokers from replicating otherwise. Its connections count.
+
 A limit that is lowered closes no connection.
 """
 
@@ -41,6 +44,8 @@ class Limits(NamedTuple):
     """By name, of the listeners that have a rate of their own."""
     window: Window = Window(11, 1000)
     """How rates are measured."""
+    protected: str | None = None
+    """The listener that the limits of the broker do not concern: that of other brokers, if clients have another one."""
 
 
 class ConnectionLimits:
@@ -72,7 +77,7 @@ class ConnectionLimits:
         limits = self.limits
         waits = [0]
         for name, limit in (("", limits.rate), (listener, limits.rates_of_listeners.get(listener, UNLIMITED))):
-            rate = self._rates.get(name)
+            rate = None if name == "" and listener == limits.protected else self._rates.get(name)
             if rate is not None:
                 waits.append(rate.throttle_ms(limit, now_ms) if limit else _MAX_WAIT_MS)
         return min(_MAX_WAIT_MS, max(waits))
@@ -80,7 +85,7 @@ class ConnectionLimits:
     def accepted(self, listener: str, now_ms: int) -> None:
         """Count a new connection, also one that will be closed."""
         for name in ("", listener) if self._rates else ():
-            rate = self._rates.get(name)
+            rate = None if name == "" and listener == self.limits.protected else self._rates.get(name)
             if rate is not None:
                 rate.record(1, now_ms)
 
@@ -120,9 +125,9 @@ class ConnectionLimits:
     def is_full(self, listener: str) -> bool:
         """Whether the listener has to wait before it accepts a connection."""
         limits = self.limits
-        return self._total >= limits.connections or self._of_listeners.get(listener, 0) >= limits.of_listeners.get(
-            listener, UNLIMITED
-        )
+        if self._of_listeners.get(listener, 0) >= limits.of_listeners.get(listener, UNLIMITED):
+            return True
+        return self._total >= limits.connections and listener != limits.protected
 
     def limit_of(self, address: str) -> int | None:
         """The limit of an address that has so many connections; None if it may have another one."""

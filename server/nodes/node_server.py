@@ -289,5 +289,6 @@ def limit_connections(network: Network, config: BrokerConfig) -> None:
             config.int("max.connection.creation.rate"),
             own["max.connection.creation.rate"],
             Window(config.int("quota.window.num"), 1000 * config.int("quota.window.size.seconds")),
+            config.inter_broker_listener_name if len(config.listeners) > 1 else None,
         )
     )

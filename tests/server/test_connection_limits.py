@@ -10,7 +10,7 @@ from moldau.config.checks import check_broker_config
 from moldau.config.definition import ConfigError
 from moldau.config.sources import load
 from moldau.protocol.messages.api_versions import ApiVersionsRequest
-from moldau.server.network.connection_limits import Limits
+from moldau.server.network.connection_limits import ConnectionLimits, Limits
 from moldau.testing.config_requests import alter
 from moldau.testing.wire import WireClient
 
@@ -80,6 +80,39 @@ def test_the_limit_of_a_listener_is_its_own(make_server: Any) -> None:
         assert len(server.network.connections) == 3
         first.close()
         assert second.receive().error_code == 0
+
+
+def test_the_limit_of_the_server_does_not_concern_other_brokers(make_server: Any) -> None:
+    server: RunningServer = make_server(
+        config={
+            "listeners": "CLIENTS://127.0.0.1:0,BROKERS://127.0.0.1:0",
+            "listener.security.protocol.map": "CLIENTS:PLAINTEXT,BROKERS:PLAINTEXT",
+            "inter.broker.listener.name": "BROKERS",
+            "max.connections": "1",
+        }
+    )
+    clients, brokers = (f"{host}:{port}" for host, port in server.server.addresses)
+    with WireClient(clients) as first, WireClient(clients) as second:
+        assert is_served(first)
+        second.send(ApiVersionsRequest(), 0)
+        server.wait_until(lambda: server.network.listeners[0]._waits)
+        with WireClient(brokers) as broker, WireClient(brokers) as another:
+            assert is_served(broker)
+            assert is_served(another)
+            first.close()  # the brokers' connections count: there is no room for a client yet
+            server.wait_until(lambda: len(server.network.connections) == 2)
+            assert server.network.listeners[0]._waits
+        assert second.receive().error_code == 0
+
+
+@pytest.mark.parametrize(("protected", "waits"), [("BROKERS", False), (None, True)])
+def test_the_rate_of_the_server_does_not_concern_other_brokers(protected: str | None, waits: bool) -> None:
+    counts = ConnectionLimits()
+    counts.apply(Limits(rate=1, protected=protected))
+    for _ in range(100):
+        counts.accepted("CLIENTS", 1000)
+    assert counts.wait_ms("CLIENTS", 1000) > 0
+    assert (counts.wait_ms("BROKERS", 1000) > 0) is waits
 
 
 def test_the_limit_can_be_changed(make_server: Any) -> None:
