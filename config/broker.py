@@ -240,7 +240,8 @@ def validate_dynamic_configs(configs: Mapping[str, str], *, per_broker: bool) ->
     """Raise ConfigError unless these can be set on a running broker, or with ``per_broker=False`` on all brokers.
 
     Names that are in no table are accepted, as in Kafka, because a plugin may use them. A setting for one listener may
-    be one that cannot be changed: Apache Kafka accepts it, and it has no effect.
+    be one that cannot be changed: Apache Kafka accepts it, and it has no effect. It also accepts a listener in upper
+    case, which would have no effect, but could open a listener by mistake.
     """
     behind = {name: setting_behind(name) for name in configs}
     fixed = [
@@ -249,6 +250,8 @@ def validate_dynamic_configs(configs: Mapping[str, str], *, per_broker: bool) ->
     _refuse(fixed, "Cannot update these configs dynamically")
     unprefixed = [name for name in configs if name in _ONLY_PER_LISTENER]
     _refuse(unprefixed, "These security configs can be dynamically updated only with their listener's prefix")
+    upper = [name for name in configs if (listener := listener_of(name)) is not None and listener != listener.lower()]
+    _refuse(upper, "These configs have no effect, because names of listeners are in lower case in them")
     for name, entry in behind.items():
         if entry is not None and _can_change(entry):
             entry.parse(configs[name])

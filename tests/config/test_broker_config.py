@@ -2,6 +2,7 @@
 
 import pytest
 
+from moldau.config.broker import validate_dynamic_configs
 from moldau.config.broker_config import BrokerConfig, Listener, StaticValue
 from moldau.config.checks import check_broker_config, warnings
 from moldau.config.definition import ConfigError, ConfigSource
@@ -99,6 +100,15 @@ def test_dynamic_settings_of_unknown_names_and_of_listeners_are_kept() -> None:
     config = config_of().with_dynamic(default=unknown, broker_specific=connections)
     assert config.written(ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG) == unknown
     assert config.written(ConfigSource.DYNAMIC_BROKER_CONFIG) == connections
+
+
+def test_a_dynamic_setting_of_a_listener_in_upper_case_is_refused() -> None:
+    name = "listener.name.OUTSIDE.ssl.client.auth"
+    with pytest.raises(ConfigError, match=f"names of listeners are in lower case in them: {name}"):
+        validate_dynamic_configs({name: "required"}, per_broker=True)
+    assert name not in config_of().with_dynamic(default={}, broker_specific={name: "required"}).written(
+        ConfigSource.DYNAMIC_BROKER_CONFIG
+    )
 
 
 def test_written_values_are_returned_by_source() -> None:
