@@ -95,6 +95,8 @@ def selectors(entries: tuple[str, ...]) -> dict[str, Any]:
         try:
             found[selector] = re2.compile(expression, options)
         except re2.error as error:
-            problem = f"Not a regular expression: {error}"
+            reason = error.args[0]
+            shown = reason.decode(errors="replace") if isinstance(reason, bytes) else reason
+            problem = f"Not a regular expression: {shown}"
             raise ConfigError(f"Invalid value {abridged(entry)} for configuration match: {problem}", "match") from None
     return found

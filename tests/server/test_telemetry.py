@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from moldau.config.client_metrics import selectors
+from moldau.config.definition import ConfigError
 from moldau.metadata.image import CLIENT_METRICS_RESOURCE, ConfigResource, MetadataImage
 from moldau.protocol.api import ApiKey
 from moldau.protocol.compression import Codec, compress
@@ -125,6 +127,11 @@ class Telemetry:
 @pytest.fixture
 def telemetry() -> Telemetry:
     return Telemetry(all={"metrics": "org.apache.kafka.", "interval.ms": str(INTERVAL_MS)})
+
+
+def test_an_expression_that_cannot_be_parsed_is_explained() -> None:
+    with pytest.raises(ConfigError, match=r"Not a regular expression: missing \]: \[$"):
+        selectors(("client_id=[",))
 
 
 def test_a_client_gets_the_metrics_of_all_matching_subscriptions_and_the_shortest_interval() -> None:
