@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..cli.cluster import Cluster
+from ..protocol.records import RecordBatch
 from .fetching import Row, Topic, batches, fetch, rows
 from .filters import Filter
 
@@ -79,7 +80,7 @@ class Tail:
             while first and (count < SHOWN or self._filter is not None):
                 first -= 1
                 count += seen[first].record_count
-            omitted += sum(batch.record_count for batch in seen[:first])
+            omitted += sum(_count(partition, batch, low) for batch in seen[:first])
             for batch in seen[first:]:
                 for row in rows(partition, batch, low, batch.next_offset):
                     if self._filter is None or row.problem is not None or self._filter.matches(partition, row.record):
@@ -90,3 +91,10 @@ class Tail:
                 omitted += behind - SHOWN
                 self._positions[partition] = data.end - SHOWN
         return Update(list(shown), omitted + visible - len(shown), dict(self._positions))
+
+
+def _count(partition: int, batch: RecordBatch, low: int) -> int:
+    """The records of a batch from an offset on: those before it, which a batch in the middle may have, were counted."""
+    if batch.base_offset >= low:
+        return batch.record_count
+    return sum(1 for _ in rows(partition, batch, low, batch.next_offset))

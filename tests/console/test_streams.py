@@ -168,14 +168,25 @@ def test_a_live_page_shows_what_matches(console: Console, new_topic: NewTopic, s
 def tail(bootstrap_servers: str) -> Iterator[Callable[..., Tail]]:
     opened: list[Tail] = []
 
-    def start(topic: str, wanted: TextFilter | None = None) -> Tail:
+    def start(topic: str, wanted: TextFilter | None = None, offset: int = 0) -> Tail:
         cluster = Cluster(connect(bootstrap_servers))
-        opened.append(Tail(cluster, load_topic(cluster, topic), {0: 0}, wanted, committed=False))
+        opened.append(Tail(cluster, load_topic(cluster, topic), {0: offset}, wanted, committed=False))
         return opened[-1]
 
     yield start
     for each in opened:
         each.close()
+
+
+def test_a_tail_in_the_middle_of_a_batch_counts_the_rest_of_it(
+    tail: Callable[..., Tail], new_topic: NewTopic, send: Send
+) -> None:
+    """So it continues after it has jumped near the end."""
+    topic = new_topic()
+    send(topic, numbered(500))
+    send(topic, numbered(100))
+    update = tail(topic, offset=450).next()
+    assert (len(update.rows), update.omitted, update.positions) == (50, 100, {0: 600})
 
 
 def test_a_tail_counts_the_records_that_it_omits(tail: Callable[..., Tail], new_topic: NewTopic, send: Send) -> None:
