@@ -35,6 +35,8 @@ SUPER_USERS: Final = "super.users"
 ALLOW_IF_NO_ACL: Final = "allow.everyone.if.no.acl.found"
 _MAX_CACHED: Final = 100_000
 """A client may request any number of names, so the cache is emptied when it has this many decisions."""
+_LONGEST_NAME: Final = 255
+"""A name that is longer is no topic's. It is neither cached, because 100,000 of them could be gigabytes, nor logged."""
 
 _Key = tuple[str, str, int, int, str]
 
@@ -93,9 +95,11 @@ class Authorizer:
         if allowed is None or (logged and audit.isEnabledFor(logging.INFO if not allowed else logging.DEBUG)):
             decision = self._decide(*key)
             if allowed is None:
-                if len(self._cache) >= _MAX_CACHED:
-                    self._cache.clear()
-                allowed = self._cache[key] = decision.allowed
+                allowed = decision.allowed
+                if len(name) <= _LONGEST_NAME:
+                    if len(self._cache) >= _MAX_CACHED:
+                        self._cache.clear()
+                    self._cache[key] = allowed
             if logged:
                 self._log(key, decision, request)
         return allowed
@@ -131,6 +135,9 @@ class Authorizer:
     def _log(self, key: _Key, decision: Decision, request: str) -> None:
         """A line with the fields of Apache Kafka's."""
         principal, host, operation, resource_type, name = key
+        is_shortened = len(name) > _LONGEST_NAME
+        if is_shortened:
+            name = f"{name[:_LONGEST_NAME]}... ({len(name)} characters)"
         rule = decision.by.value if isinstance(decision.by, Rule) else decision.by
         wanted, kind = AclOperation(operation).name, AclResource(resource_type).name
         line = (
@@ -138,7 +145,7 @@ class Authorizer:
             f"from host = {host} on resource = {kind.title().replace('_', '')}:LITERAL:{name} "
             f"for request = {request} with resourceRefCount = 1 based on rule {rule}"
         )
-        if decision.by is Rule.DEFAULT_DENY:
+        if decision.by is Rule.DEFAULT_DENY and not is_shortened:
             operation_word, resource_word = (each.lower().replace("_", "-") for each in (wanted, kind))
             line += f"; to allow it: {addition_of(principal, operation_word, resource_word, name)}"
         if decision.allowed:

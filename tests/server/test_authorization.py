@@ -769,6 +769,21 @@ def test_the_fast_path_of_a_consumer_ends_when_acls_change(secured: Secured, mon
         assert served[4:] == [False] * 2
 
 
+def test_long_names_are_neither_cached_nor_logged(secured: Secured, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="kafka.authorizer.logger")  # commands silence the logger "kafka"
+    authorizer = secured.running.broker.authorizer
+    assert authorizer is not None
+    for number, length in enumerate((255, 256, 30_000)):
+        decide = partial(authorizer.allows, "User:alice", f"10.0.0.{number}", Can.READ, On.GROUP, "x" * length)
+        for _ in range(2):
+            assert not secured.running.call(decide)
+    assert {len(key[-1]) for key in authorizer._cache if key[0] == "User:alice"} == {255}
+    lines = [record.message for record in caplog.records if record.name == "kafka.authorizer.logger"]
+    assert ["moldau acls add" in line for line in lines] == [True, False, False]
+    assert "... (30000 characters)" in lines[-1]
+    assert max(map(len, lines)) < 1000
+
+
 def test_users_are_separate(secured: Secured) -> None:
     secured.acl(Can.WRITE, On.TOPIC, principal="User:bob")
     with secured.login("bob") as bob, secured.login("alice") as alice:
