@@ -36,7 +36,15 @@ _TO_CONTROLLERS: Final = "sasl.mechanism.controller.protocol"
 def to_brokers(config: BrokerConfig, reload: Callable[[], ListenerReload]) -> LinkSecurity:
     """The security of links to the inter-broker listener. ``reload`` returns what its new certificates are added to.
     Raises ConfigError."""
-    return _security(config, config.inter_broker_listener_name, _TO_BROKERS, reload)
+    name = config.inter_broker_listener_name
+    if config.security_protocols.get(name, "").startswith("SASL_"):
+        mechanism, enabled = config.str(_TO_BROKERS), config.for_listener(name).list("sasl.enabled.mechanisms")
+        if mechanism not in enabled:
+            problem = (
+                f"{_TO_BROKERS} is {mechanism}, but its sasl.enabled.mechanisms are {', '.join(enabled) or 'none'}"
+            )
+            raise ConfigError(f"Other brokers could not connect to the listener {name}: {problem}", _TO_BROKERS)
+    return _security(config, name, _TO_BROKERS, reload)
 
 
 def to_controllers(config: BrokerConfig, reload: Callable[[], ListenerReload]) -> LinkSecurity:

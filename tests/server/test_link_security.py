@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from moldau.config.definition import ConfigError
 from moldau.config.sources import load
 from moldau.protocol.api import ApiKey
 from moldau.protocol.errors import ErrorCode
@@ -376,3 +377,15 @@ def test_versions_and_cipher_suites_of_links(broker: Broker, settings: Any, expe
         assert (version, cipher[0] if expected[1] else None) == expected
 
     on_tcp(test)
+
+
+def test_other_brokers_must_be_able_to_use_the_mechanism_between_brokers() -> None:
+    settings = {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "inter.broker.listener.name": "SASL_PLAINTEXT",
+        "listener.name.sasl_plaintext.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+        "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
+    }
+    config = load(overrides=[f"{name}={value}" for name, value in settings.items()])
+    with pytest.raises(ConfigError, match=r"protocol is SCRAM-SHA-512, but its .* are PLAIN, SCRAM-SHA-256$"):
+        to_brokers(config, UnusedReload)
