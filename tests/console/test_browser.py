@@ -12,8 +12,10 @@ pytest.importorskip("starlette", reason="needs pip install 'moldau[console]'")
 
 from moldau.console.faults import Control
 from moldau.protocol.records import Record
+from moldau.testing import Broker
 from moldau.testing.browser import Browser
 from moldau.testing.full_run import in_full_run
+from moldau.testing.topic_requests import create_topic
 from moldau.testing.waiting import wait_until
 
 from .conftest import Console
@@ -359,3 +361,36 @@ def test_a_quota_of_an_address_has_other_fields(browser: Browser, console: Conso
     assert browser.evaluate(disabled) == ["ip"]
     choose(browser, "key", "connection_creation_rate")
     assert browser.evaluate(disabled) == ["user", "client_id"]
+
+
+def test_a_broker_that_disappears_and_returns_is_explained_on_every_screen(browser: Browser) -> None:
+    """No page is blank, and a live page continues by itself."""
+    with Broker() as broker:
+        create_topic(broker.bootstrap_servers, "events")
+        console = Console(broker.bootstrap_servers)
+        try:
+            state = "document.querySelector('.stream').dataset.state"
+            browser.open(f"{console.address}/topics/events/live")
+            browser.wait_for(f"{state} === 'on'")
+            broker.kill()
+            browser.wait_for(f"{state} === 'off'")
+            problem = "[...document.querySelectorAll('.problem')].map((each) => each.textContent).join()"
+            assert "The page tries again by itself." in browser.evaluate(problem)
+            broker.start()
+            browser.wait_for(f"{state} === 'on'")
+            assert "tries again" not in browser.evaluate(problem)
+            broker.kill()
+            paths = ["/", "/topics", "/groups", "/transactions", "/clients", "/acls", "/users", "/quotas"]
+            paths += [
+                f"/topics/events{screen}" for screen in ("", "/0/0", "/search", "/send", "/partitions", "/settings")
+            ]
+            for path in paths:
+                browser.open(console.address + path)
+                assert "cannot reach" in browser.evaluate(problem), path
+                assert "Traceback" not in browser.evaluate("document.body.textContent"), path
+            broker.start()
+            browser.open(f"{console.address}/topics")
+            assert "events" in browser.evaluate("document.querySelector('tbody').textContent")
+            browser.console.clear()  # the pages without a broker are reported there
+        finally:
+            console.close()
