@@ -54,6 +54,8 @@ def parse_scram_user(text: str, random_bytes: Callable[[int], bytes]) -> ScramUs
         raise ArgumentError("the name is missing")
     if ("password" in fields) == ("saltedpassword" in fields):
         raise ArgumentError("it needs either password or saltedpassword")
+    if fields.get("password") == "":
+        raise ArgumentError("the password is empty, so everyone could log in")  # for example, of an unset variable
     if "saltedpassword" in fields and "salt" not in fields:
         raise ArgumentError("a saltedpassword needs its salt")
     iterations = _iterations(fields.get("iterations", str(MIN_ITERATIONS)))

@@ -39,6 +39,8 @@ def test_a_salted_password() -> None:
         "SCRAM-SHA-256=[password=SECRET]",
         "SCRAM-SHA-256=[name=,password=SECRET]",
         "SCRAM-SHA-256=[name=a]",
+        "SCRAM-SHA-256=[name=a,password=]",
+        'SCRAM-SHA-256=[name=a,password=""]',
         "SCRAM-SHA-256=[name=a,password=SECRET,saltedpassword=AAAA,salt=AAAA]",
         "SCRAM-SHA-256=[name=a,saltedpassword=AAAA]",
         "SCRAM-SHA-256=[name=a,saltedpassword=!,salt=AAAA]",
