@@ -94,7 +94,9 @@ def _signed(settings: ListenerConfig, entry: JaasEntry, now_ms: Clock, monotonic
     name, validator = _value(settings, _VALIDATOR)
     if validator not in _VALIDATORS:
         _fail(settings, name, "Java classes are not loaded, so other rules for tokens would apply. Remove it")
-    audiences = _value(settings, "sasl.oauthbearer.expected.audience")[1]
+    name, audiences = _value(settings, "sasl.oauthbearer.expected.audience")
+    if settings.text(name) is not None and not audiences:
+        _fail(settings, name, "it is empty, so tokens for other services would be valid. Set it, or remove it")
     skew_s = _value(settings, "sasl.oauthbearer.clock.skew.seconds")[1]
     assert isinstance(audiences, tuple)
     assert isinstance(skew_s, int)

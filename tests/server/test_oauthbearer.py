@@ -282,6 +282,7 @@ URL = "sasl.oauthbearer.jwks.endpoint.url"
         ({**SIGNED, URL: "ftp://provider.example"}, "is no address"),
         ({**SIGNED, URL: "https://provider.example/jwks"}, "allowed.urls"),
         ({**SIGNED, URL: "file:///jwks.json"}, "allowed.files"),
+        ({**SIGNED, "sasl.oauthbearer.expected.audience": ""}, "it is empty, so tokens for other services"),
         ({**SIGNED, "sasl.oauthbearer.jwt.validator.class": "a.B"}, "validator.class: Java classes are not loaded"),
         (
             {**SIGNED, URL: "file:///no/jwks.json",
