@@ -342,11 +342,12 @@ def test_the_collector_of_opentelemetry_receives_the_metrics(make_server: MakeSe
         )
         create_topic(server.bootstrap_servers, "orders")
         wait_until(
-            lambda: "-> topic: Str(orders)" in log.read_text(encoding="utf-8"),
+            lambda: "-> topic: Str(orders)" in log.read_text(encoding="utf-8") or collector.poll() is not None,
             "the collector has the metrics of a topic",
             state=lambda: log.read_text(encoding="utf-8")[-2000:],
         )
         text = log.read_text(encoding="utf-8")
+        assert collector.poll() is None, text
         assert "-> Name: kafka_server_brokertopicmetrics_bytesin_total" in text
         assert "-> service.name: Str(moldau)" in text
         assert "-> AggregationTemporality: Cumulative" in text
