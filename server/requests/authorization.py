@@ -436,9 +436,20 @@ def _describe_producers(checked: Checked) -> Sliced[Response | None]:
 
 def _create_topics(checked: Checked) -> Sliced[Response | None]:
     if not checked.allows(Can.CREATE, On.CLUSTER, logged=False):
-        refused = yield from _elements(Can.CREATE, On.TOPIC, "topics", "topics")(checked)
-        if refused is not None:
-            return refused
+        from ...metadata.topic_names import CLUSTER_METADATA
+
+        request = checked.request
+        allowed, denied, _ = yield from _split(
+            request.topics,
+            # The metadata log is rejected as such, for every client.
+            lambda topic: topic.name == CLUSTER_METADATA or checked.allows(Can.CREATE, On.TOPIC, topic.name),
+        )
+        if denied:
+            response = yield from checked.failed(On.TOPIC, _with(request, "topics", denied))
+            request.topics = allowed
+            if not allowed:
+                return response
+            checked.add_refused("topics", response.topics)
     if checked.route.version >= 5:
         checked.amend(partial(_hide_created_configs, checked))
     return None

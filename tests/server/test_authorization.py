@@ -865,6 +865,18 @@ def test_the_settings_of_a_created_topic_need_describe_configs(secured: Secured)
             assert topic.topic_id != bytes(16)
 
 
+def test_the_metadata_log_is_no_topic_that_a_client_could_create(secured: Secured) -> None:
+    names = ("__cluster_metadata", "new")
+    topics = [create_topics.CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names]
+    with secured.login() as wire:
+        response = wire.call(create_topics.CreateTopicsRequest(topics=topics, timeout_ms=60_000), 7)
+    assert {each.name: each.error_code for each in response.topics} == {
+        "__cluster_metadata": ErrorCode.INVALID_REQUEST,
+        "new": TOPIC_AUTH,
+    }
+    assert "new" not in secured.running.broker.metadata.image.topics_by_name
+
+
 def test_topics_are_deleted_by_id_without_telling_their_names(secured: Secured) -> None:
     topic_id = secured.running.create_topic("secret")
     request = delete_topics.DeleteTopicsRequest(
