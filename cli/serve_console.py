@@ -7,13 +7,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import click
+
 from ..config.definition import ConfigError
 from ..server.processes.piped_child import PipedChild
+from .listen_address import parse_address
 
 if TYPE_CHECKING:
     from ..config.broker_config import BrokerConfig
 
-_NEEDED: Final = ("jinja2", "starlette", "uvicorn")
+_NEEDED: Final = ("cbor2", "jinja2", "msgpack", "starlette", "uvicorn")
 
 
 class ServedConsole:
@@ -24,6 +27,10 @@ class ServedConsole:
         missing = [name for name in _NEEDED if find_spec(name) is None]
         if missing:
             raise ConfigError(f"--console needs {', '.join(missing)}; install with: pip install 'moldau[console]'")
+        try:
+            parse_address(listen, "--console")
+        except click.BadParameter as problem:
+            raise ConfigError(f"--console: {problem.message}, such as 127.0.0.1:8080") from None
         self._listen = listen
         self._properties = _client_properties(config, options)
         self._control = options.get("--control", [None])[0]

@@ -12,8 +12,9 @@ import click
 from ..cli.client import bootstrap_option
 from ..cli.client_security import security_of_command
 from ..cli.failure import Failure
+from ..cli.listen_address import parse_address
 from ..cli.top.discovery import address_of
-from .serving import is_loopback, listen_on, parse_address, serve, url_of
+from .serving import is_loopback, listen_on, serve, url_of
 
 if TYPE_CHECKING:
     from .schema_registry import SchemaRegistry

@@ -9,9 +9,8 @@ import socket
 import threading
 from typing import TYPE_CHECKING, Final
 
-import click
-
 from ..cli.failure import Failure
+from ..cli.listen_address import parse_address
 
 if TYPE_CHECKING:
     from uvicorn import Server
@@ -19,14 +18,6 @@ _REASONS: Final = {
     errno.EADDRINUSE: "the address is in use; use another one with --listen HOST:PORT (port 0 selects a free port)",
     errno.EACCES: "no permission; use a port above 1023",
 }
-
-
-def parse_address(text: str, option: str) -> tuple[str, int]:
-    """The host and the port of HOST:PORT. Raises BadParameter that names the option."""
-    host, _, port = text.rpartition(":")
-    if not (port.isascii() and port.isdecimal()) or len(port) > 5 or int(port) > 65535:
-        raise click.BadParameter(f"{text!r} is not HOST:PORT", param_hint=option)
-    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
 def listen_on(address: str) -> socket.socket:

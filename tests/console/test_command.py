@@ -140,15 +140,23 @@ def test_the_console_of_a_secured_server_logs_in(tmp_path: Path) -> None:
     ("options", "problem"),
     [
         (
-            ["--listen", "SSL://127.0.0.1:0", "--set", "listener.security.protocol.map=SSL:SASL_PLAINTEXT"],
+            [
+                "--console",
+                "127.0.0.1:0",
+                "--listen",
+                "SSL://127.0.0.1:0",
+                "--set",
+                "listener.security.protocol.map=SSL:SASL_PLAINTEXT",
+            ],
             "--console cannot log in",
         ),
+        (["--console", "8080"], "--console: '8080' is not HOST:PORT, such as 127.0.0.1:8080"),
     ],
 )
 def test_a_server_whose_console_could_not_connect_does_not_start(
     capsys: pytest.CaptureFixture[str], options: list[str], problem: str
 ) -> None:
     with pytest.raises(SystemExit) as exited:
-        main(["serve", "--ephemeral", "--console", "127.0.0.1:0", *options])
+        main(["serve", "--ephemeral", *options])
     assert exited.value.code == 1
     assert problem in capsys.readouterr().err
