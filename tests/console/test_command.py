@@ -150,7 +150,7 @@ def test_the_console_of_a_secured_server_logs_in(tmp_path: Path) -> None:
             ],
             "--console cannot log in",
         ),
-        (["--console", "8080"], "--console: '8080' is not HOST:PORT, such as 127.0.0.1:8080"),
+        (["--console", "127.0.0.1:x"], "--console: '127.0.0.1:x' is not HOST:PORT, such as 127.0.0.1:8080"),
     ],
 )
 def test_a_server_whose_console_could_not_connect_does_not_start(
