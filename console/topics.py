@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -10,7 +11,7 @@ from starlette.routing import Route
 
 from ..cli.cluster import Cluster
 from ..protocol.api import ApiKey
-from ..protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from ..protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from ..protocol.messages.metadata import MetadataResponseTopic
 from .chart import chart
 from .fetching import Bounds, bounds, load_topic
@@ -34,7 +35,7 @@ def _topics(request: Request) -> Response:
         ]
         page = page_of(request, matching, _PER_PAGE)
         found = bounds(cluster, page.shown)
-        sizes = _sizes(cluster)
+        sizes = _sizes(cluster, page.shown)
     rates = _rates_of(request)
     for each in page.shown:
         _add(rates, each, found.get(each.name or "", {}))
@@ -88,13 +89,17 @@ def _row(
     }
 
 
-def _sizes(cluster: Cluster) -> dict[tuple[str, int], int]:
-    """The bytes of each partition on its largest replica; empty where the server does not say."""
+def _sizes(cluster: Cluster, topics: Sequence[MetadataResponseTopic]) -> dict[tuple[str, int], int]:
+    """The bytes of each partition of these topics on its largest replica; empty where the server does not say."""
     if not cluster.bootstrap.offers(ApiKey.DESCRIBE_LOG_DIRS):
         return {}
+    wanted = [
+        DescribableLogDirTopic(topic=each.name or "", partitions=[part.partition_index for part in each.partitions])
+        for each in topics
+    ]
     found: dict[tuple[str, int], int] = {}
     for node_id in cluster.broker_ids():
-        for directory in cluster.ask_broker(node_id, DescribeLogDirsRequest(topics=None)).results:
+        for directory in cluster.ask_broker(node_id, DescribeLogDirsRequest(topics=wanted)).results:
             for topic in directory.topics:
                 for each in topic.partitions:
                     key = (topic.name, each.partition_index)
@@ -106,7 +111,7 @@ def _partitions(request: Request) -> Response:
     name = request.path_params["name"]
     with brokers_of(request).cluster() as cluster:
         topic = load_topic(cluster, name)
-        sizes = _sizes(cluster)
+        sizes = _sizes(cluster, [topic.metadata])
     rates = _rates_of(request)
     _add(rates, topic.metadata, topic.bounds)
     rows = [

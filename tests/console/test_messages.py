@@ -84,6 +84,7 @@ def test_a_topic_is_listed_with_its_offsets(console: Console, new_topic: NewTopi
     cells = re.findall(r"<td[^>]*>(.*?)</td>", row.group(), re.DOTALL)
     assert ">2</a>" in cells[0]
     assert cells[1:3] == ["1", "5"]
+    assert cells[4].endswith(" B")
     assert "in sync" in cells[5]
 
 
