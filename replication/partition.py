@@ -276,17 +276,20 @@ class Partition:
     def check_leader(self, current_leader_epoch: int = NO_LEADER_EPOCH, *, or_follower: bool = False) -> None:
         """Raise unless this broker leads, in the client's leader epoch (KIP-320).
 
+        A wrong epoch is reported first, as in Apache Kafka: a client with a later one retries, because this broker may
+        be about to lead.
+
         ``or_follower``: the partition may also be read here if this broker follows (KIP-392).
         """
         if self.offline:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"The log directory of {self.topic}-{self.index} is offline."
             )
-        if self.leader_id != self.local_id and not or_follower:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if current_leader_epoch != NO_LEADER_EPOCH and current_leader_epoch != self.leader_epoch:
             fenced = current_leader_epoch < self.leader_epoch
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if fenced else ErrorCode.UNKNOWN_LEADER_EPOCH)
+        if self.leader_id != self.local_id and not or_follower:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def check_follower(self, replica_id: int, current_leader_epoch: int = NO_LEADER_EPOCH) -> InSyncReplicas:
         """Return the in-sync replicas, if this broker leads and has this follower.

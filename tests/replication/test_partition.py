@@ -168,8 +168,10 @@ def test_a_client_with_another_leader_epoch_is_rejected() -> None:
     partition.check_leader(4)
     assert refusal(partition.check_leader, 3) is ErrorCode.FENCED_LEADER_EPOCH
     follow(partition, leader_epoch=5, partition_epoch=2)
-    assert refusal(partition.check_leader, 4) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert refusal(partition.check_leader, 4) is ErrorCode.FENCED_LEADER_EPOCH
     assert refusal(partition.check_leader, 5) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert refusal(partition.check_leader, 6) is ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert refusal(partition.check_leader, -1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_waiting_fetches_are_notified_when_the_leader_or_its_epoch_changes() -> None:
