@@ -1,126 +1,89 @@
-"""Clients with GSSAPI and a real KDC: Java, librdkafka (kcat: confluent-kafka's wheels have no Kerberos), kafka-python.
+"""Clients with GSSAPI over SASL_SSL, and a real KDC: records are produced and read back.
 
-Moldau only: these are the configurations of clients.
+The only authorized user is the one that authenticates. With ``--apache``, the server is Apache Kafka. confluent-kafka's
+wheels have no Kerberos; kcat has the same library with it.
 """
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
-from typing import NamedTuple
+from contextlib import AbstractContextManager
+from typing import Any, Final
 
 import pytest
 
-from moldau.testing import Broker
-from moldau.testing.clients.java import java_command
-from moldau.testing.clients.program import Program
+from moldau.compat_tests import secured_clients as clients
+from moldau.compat_tests.secured_clients import KERBEROS, VALUES, Run, Secured
+from moldau.security.jaas import KERBEROS_MODULE
+from moldau.server.authorizer import STANDARD_AUTHORIZER
+from moldau.testing import Broker, jvm
+from moldau.testing.apache_kafka import ApacheKafka
+from moldau.testing.authority import Authority
 from moldau.testing.kerberos import REALM, KerberosRealm
-from moldau.testing.requirements import missing, require_gssapi, require_program
-
-MODULE = "com.sun.security.auth.module.Krb5LoginModule"
+from moldau.testing.requirements import missing, require_gssapi
+from moldau.testing.topic_requests import create_topic
 
 pytestmark = [pytest.mark.full]
 
-
-class Secured(NamedTuple):
-    """A broker, and the keytab of alice."""
-
-    realm: KerberosRealm
-    address: str
-    keytab: Path
+CLIENTS: Final[dict[str, Run]] = {
+    "java": clients.java,
+    "kcat": clients.kcat,
+    "kafka-python": clients.kafka_python,
+    "aiokafka": clients.aiokafka,
+    "franz-go": clients.franz_go,
+}
+SERVICE: Final = f"kafka/localhost@{REALM}"
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+def secured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    if request.config.getoption("bootstrap_server"):
+        pytest.skip("needs a server of this realm")
     require_gssapi()
-    with pytest.MonkeyPatch.context() as patch, KerberosRealm(tmp_path_factory.mktemp("realm")) as realm:
+    folder = tmp_path_factory.mktemp("kerberos")
+    authority = Authority()
+    certificate = folder / "authority.pem"
+    certificate.write_text(authority.certificate)
+    with pytest.MonkeyPatch.context() as patch, KerberosRealm(folder / "realm") as realm:
         for name, value in realm.environment.items():
             patch.setenv(name, value)
-        service = realm.add(f"kafka/localhost@{REALM}", "server.keytab")
-        alice = realm.add("alice", "alice.keytab")
-        jaas = f'{MODULE} required useKeyTab=true storeKey=true keyTab="{service}" principal="kafka/localhost@{REALM}";'
+        service, alice = realm.add(SERVICE, "server.keytab"), realm.add("alice", "alice.keytab")
+        realm.log_in("alice", alice)
+        options = f'useKeyTab=true storeKey=true keyTab="{service}" principal="{SERVICE}"'
         config = {
-            "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
-            "advertised.listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://localhost:0",
-            "sasl.enabled.mechanisms": "GSSAPI",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(authority.server().write(folder / "server.pem")),
+            "sasl.enabled.mechanisms": KERBEROS,
             "sasl.kerberos.service.name": "kafka",
-            "listener.name.sasl_plaintext.gssapi.sasl.jaas.config": jaas,
-            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "listener.name.secure.gssapi.sasl.jaas.config": f"{KERBEROS_MODULE} required {options};",
+            "authorizer.class.name": STANDARD_AUTHORIZER,
             "super.users": "User:ANONYMOUS;User:alice",
         }
-        with Broker(config=config) as broker:
-            port = broker.address_of("SASL_PLAINTEXT").rpartition(":")[2]
-            yield Secured(realm, f"localhost:{port}", alice)
-            assert "Traceback" not in broker.log()
+        server: AbstractContextManager[Any]
+        if request.config.getoption("apache"):
+            server = ApacheKafka(config, listeners={"SECURE": "SASL_SSL"}, jvm_options=jvm.OPTIONS, host="localhost")
+        else:
+            listeners = {
+                "listeners": "PLAINTEXT://127.0.0.1:0,SECURE://127.0.0.1:0",
+                "advertised.listeners": "PLAINTEXT://127.0.0.1:0,SECURE://localhost:0",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL",
+            }
+            server = Broker(config=config | listeners)
+        with server as started:
+            for topic in CLIENTS:
+                create_topic(started.bootstrap_servers, topic)
+            port = started.address_of("SECURE").rpartition(":")[2]
+            yield Secured(f"localhost:{port}", certificate, keytab=alice)
+            if isinstance(started, Broker):
+                assert "Traceback" not in started.log()
 
 
-def test_java(secured: Secured, tmp_path: Path) -> None:
-    settings = tmp_path / "client.properties"
-    settings.write_text(
-        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=GSSAPI\nsasl.kerberos.service.name=kafka\n"
-        f'sasl.jaas.config={MODULE} required useKeyTab=true storeKey=true keyTab="{secured.keytab}" '
-        f'principal="alice@{REALM}";\n'
-    )
-    common = ["--bootstrap-server", secured.address, "--topic", "java", "--command-config", str(settings)]
-    program = Program(java_command("CompatDriver"))  # a JVM with the environment of the realm
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_produces_and_reads(secured: Secured, client: str) -> None:
     try:
-        for main_class, arguments, stdin in (
-            ("ConsoleProducer", [], "one\n"),
-            ("consumer.ConsoleConsumer", ["--from-beginning", "--max-messages", "1", "--timeout-ms", "60000"], ""),
-        ):
-            done = program.call(
-                120,
-                op="tool",
-                bootstrap_servers=secured.address,
-                security={},
-                main_class=f"org.apache.kafka.tools.{main_class}",
-                arguments=[*common, *arguments],
-                stdin=stdin,
-            )
-            assert done["exit_code"] == 0, done
-        assert done["stdout"].split() == ["one"], done
-    finally:
-        program.close()
-
-
-def test_librdkafka(secured: Secured) -> None:
-    kcat = require_program("kcat")
-    common = [kcat, "-b", secured.address, "-t", "kcat"]
-    for setting in (
-        "security.protocol=sasl_plaintext",
-        "sasl.mechanism=GSSAPI",
-        "sasl.kerberos.principal=alice",
-        f"sasl.kerberos.keytab={secured.keytab}",
-    ):
-        common += ["-X", setting]
-
-    def run(*arguments: str, stdin: str = "") -> str:
-        done = subprocess.run(
-            [*common, *arguments], input=stdin, capture_output=True, text=True, timeout=120, check=False
-        )
-        if "No worthy mechs found" in done.stderr:
+        received = CLIENTS[client](secured, KERBEROS, client)
+    except Exception as error:
+        if "No worthy mechs found" in str(error):
             missing("SASL's module for Kerberos", "Debian: apt-get install libsasl2-modules-gssapi-mit")
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    run("-P", stdin="one\n")
-    assert run("-C", "-e", "-o", "beginning") == "one\n"
-
-
-def test_kafka_python(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kafka import KafkaConsumer, KafkaProducer
-
-    secured.realm.log_in("alice", secured.keytab)
-    options = {
-        "bootstrap_servers": secured.address,
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": "GSSAPI",
-        "sasl_kerberos_service_name": "kafka",
-    }
-    producer = KafkaProducer(**options)
-    producer.send("kafka-python", b"one").get(60)
-    producer.close()
-    consumer = KafkaConsumer("kafka-python", auto_offset_reset="earliest", group_id="g", **options)
-    assert next(consumer).value == b"one"
-    consumer.close()
+        raise
+    assert received == VALUES

@@ -56,7 +56,7 @@ class ApacheKafka:
     folder with the classes of plugins. ``cluster_id`` is that of a new directory; by default, it is drawn.
     ``roles`` are those of the node: ``broker,controller``, ``broker`` or ``controller``. ``controllers`` is the address
     of the controllers of a node that is only a broker, whose ``node.id`` must be in ``config``. ``heap_mb`` limits the
-    heap.
+    heap. ``host`` is in the addresses of ``listeners``.
     """
 
     def __init__(
@@ -74,7 +74,9 @@ class ApacheKafka:
         roles: str = "broker,controller",
         controllers: str | None = None,
         heap_mb: int = 512,
+        host: str = "127.0.0.1",
     ) -> None:
+        self._host = host
         self._heap_options = (f"-Xmx{heap_mb}M", f"-Xms{heap_mb // 2}M")
         self._cluster_id = cluster_id
         self._roles = roles.split(",")
@@ -145,7 +147,7 @@ class ApacheKafka:
         self._directory = Path(self._resources.enter_context(folder))
         self._resources.callback(self.stop)
         self._port, self._controller_port, *others = free_ports(2 + len(self._listeners))
-        self._addresses = {name: f"127.0.0.1:{port}" for name, port in zip(self._listeners, others, strict=True)}
+        self._addresses = {name: f"{self._host}:{port}" for name, port in zip(self._listeners, others, strict=True)}
         self._write_properties(self._controller_port)
         if not (self.data_dir / "meta.properties").exists():
             self._format(self._controller_port)

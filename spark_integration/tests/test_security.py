@@ -14,7 +14,8 @@ import pytest
 from confluent_kafka import OFFSET_END, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from moldau.compat_tests.test_security_matrix import PASSWORDS, TOKEN, Secured, secured  # noqa: F401 - a fixture
+from moldau.compat_tests.secured_clients import PASSWORDS, TOKEN, Secured
+from moldau.compat_tests.test_security_matrix import secured  # noqa: F401 - a fixture
 from moldau.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from moldau.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from moldau.protocol.messages.sasl_handshake import SaslHandshakeRequest

@@ -20,6 +20,14 @@ class FranzGoClient(ProgramClient):
         return [str(built(SOURCES, "driver", "build", "."))]
 
 
+class FranzGoWithKerberos(FranzGoClient):
+    """The same with Kerberos, whose packages no other test needs."""
+
+    @classmethod
+    def command(cls) -> list[str]:
+        return [str(built(SOURCES, "driver-kerberos", "build", "-tags", "kerberos", "."))]
+
+
 def own_tests() -> Path:
     """franz-go's tests of its package ``kgo``, in the version of ``go.mod``; the module's zip contains them."""
     return built(SOURCES, "tests", "test", "-c", _KGO)

@@ -151,6 +151,12 @@ func connection(req *request) ([]kgo.Opt, error) {
 		options = append(options, kgo.SASL(scram.Auth{User: user, Pass: password}.AsSha512Mechanism()))
 	case "OAUTHBEARER":
 		options = append(options, kgo.SASL(oauth.Auth{Token: req.Security["sasl.oauthbearer.token"]}.AsMechanism()))
+	case "GSSAPI":
+		option, err := kerberosOption(req)
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, option)
 	}
 	return options, nil
 }
