@@ -6,7 +6,6 @@ and in-sync replicas, is there space on its disks, do clocks agree. Nothing is c
 is joined. The checks are functions of responses; only ``diagnose`` sends requests.
 """
 
-import ipaddress
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
@@ -26,6 +25,7 @@ from ..protocol.messages.metadata import (
 from .client_security import security_of_command
 from .cluster import OFFSET_OF_MAX_TIMESTAMP, Cluster, Position, error_name
 from .connection import Connection, PeerError
+from .loopback import is_loopback
 
 # The maximum number of names in a list; the rest is counted.
 _LISTED: Final = 5
@@ -203,7 +203,7 @@ def check_advertised_address(
     """A broker's advertised address, to which clients connect after bootstrapping."""
     address = f"{broker.host}:{broker.port}"
     if problem is not None:
-        if _is_local(broker.host) and not _is_local(connected_host):
+        if is_loopback(broker.host) and not is_loopback(connected_host):
             advice = (
                 f"Set advertised.listeners to an address that clients can reach, such as PLAINTEXT://{connected_host}:"
                 f"{broker.port}; {broker.host} is this machine, not the server."
@@ -324,15 +324,6 @@ def _sample(topics: Iterable[MetadataResponseTopic], reachable: set[int]) -> lis
             sample.append(topic)
             partitions += len(topic.partitions)
     return sample
-
-
-def _is_local(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _api_name(api_key: int) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ..protocol.named_tuples import NamedTuple
+from .loopback import is_loopback
 
 if TYPE_CHECKING:
     import click
@@ -322,7 +323,7 @@ def _without_group_delays(config: "BrokerConfig") -> "BrokerConfig":
     from ..config.sources import StaticValue
 
     try:
-        if not all(_is_loopback(listener.host) for listener in config.listeners):
+        if not all(is_loopback(listener.host) for listener in config.listeners):
             return config
         shortest = {
             "group.initial.rebalance.delay.ms": 0,
@@ -333,11 +334,6 @@ def _without_group_delays(config: "BrokerConfig") -> "BrokerConfig":
     return config.with_static(
         {name: StaticValue(str(ms), _LOCAL_ORIGIN) for name, ms in shortest.items() if name not in config.static}
     )
-
-
-def _is_loopback(host: str) -> bool:
-    # Only the reserved name counts (RFC 6761); other names may stop resolving to loopback.
-    return host.lower() in ("localhost", "::1") or (host.startswith("127.") and host.replace(".", "").isdecimal())
 
 
 def _listeners(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Final, NamedTuple
 
 import click
@@ -11,6 +10,7 @@ from ...protocol.messages.describe_configs import DescribeConfigsRequest, Descri
 from ...protocol.messages.metadata import MetadataRequest
 from ..client import parse_addresses
 from ..cluster import Cluster
+from ..loopback import is_loopback
 from .endpoint import Address
 
 _LISTENER: Final = "moldau.metrics.listener"
@@ -56,7 +56,7 @@ def discover(cluster: Cluster) -> Discovery:
             host = brokers.get(node_id, cluster.bootstrap.host)
         if port == "0":
             missing.append(f"broker {node_id} serves metrics on a port that it chose; its log names it: give --metrics")
-        elif _is_loopback(host) and not _is_loopback(brokers.get(node_id, cluster.bootstrap.host)):
+        elif is_loopback(host) and not is_loopback(brokers.get(node_id, cluster.bootstrap.host)):
             missing.append(f"broker {node_id} serves metrics at {listener}, only to its own machine")
         else:
             addresses.append(Address(host, int(port)))
@@ -77,12 +77,3 @@ def _listener_of(cluster: Cluster, node_id: int) -> str | None:
             if entry.name == _LISTENER and entry.value:
                 return str(entry.value)
     return None
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
