@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 import threading
@@ -61,6 +62,8 @@ def command(metrics: tuple[str, ...], interval: float, once: bool, as_lines: boo
       moldau top --once
       moldau top --json --interval 10 | jq '.groups[] | select(.lag > 1000)'
     """
+    if math.isnan(interval):  # it is neither below nor above the limits of the option
+        raise click.BadParameter("nan is not a number of seconds", param_hint="--interval")
     addresses = [address_of(text) for text in metrics]
     if not (once or as_lines) and not sys.stdout.isatty():
         raise click.UsageError("the output is not a terminal; use --once or --json")

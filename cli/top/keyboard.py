@@ -30,6 +30,11 @@ _SEQUENCES: Final = {
     "D": "left",
     "H": "home",
     "F": "end of list",
+    # The Linux console, tmux and screen; rxvt.
+    "1~": "home",
+    "4~": "end of list",
+    "7~": "home",
+    "8~": "end of list",
     "5~": "page up",
     "6~": "page down",
     "Z": "back tab",

@@ -22,6 +22,7 @@ from .report import Report, TopicRow
 HELP: Final = "q quit  1-4 one table  0 all  Tab next table  < > sort by  r reverse  i internal  p pause  arrows scroll"
 
 _NAME_WIDTH: Final = 24
+_COLUMNS_MIN: Final = 2
 _GAP: Final = 2
 _NONE: Final = "-"
 # How many things that are missing are named on the screen; --json names all.
@@ -347,32 +348,45 @@ def _table(
             yield Text("")
         return
     cells = [cells_of(view, row) for row in shown]
-    columns = _fitting(view, cells, width)
+    widths = _widths(view, cells, width)
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold cyan")
-    for each in view.columns[:columns]:
+    for each, column_width in zip(view.columns, widths, strict=False):
         table.add_column(
             Text(each.title, style="underline" if each is column else ""),
             justify="right" if each.is_number else "left",
             no_wrap=True,
             overflow="ellipsis",
+            width=column_width,
         )
     for row, texts in zip(shown, cells, strict=True):
-        table.add_row(*map(Text, texts[:columns]), style=_style(row))
+        table.add_row(*map(Text, texts[: len(widths)]), style=_style(row))
     yield table
 
 
-def _fitting(view: View, cells: list[list[str]], width: int) -> int:
-    """How many columns have room without being shortened, except for the first one. At least two are shown."""
-    widths = [
+def _widths(view: View, cells: list[list[str]], width: int) -> list[int]:
+    """The widths of the columns that have room, at least two.
+
+    Numbers are never shortened, because a part of a number is wrong. Names are shortened to `_NAME_WIDTH` if that makes
+    room for another column, and get what is left over, from the left to the right.
+    """
+    wanted = [
         max(cell_len(text) for text in (column.title, *(row[index] for row in cells)))
         for index, column in enumerate(view.columns)
     ]
-    used = min(widths[0], _NAME_WIDTH)
+    widths = [
+        each if column.is_number else min(each, _NAME_WIDTH) for column, each in zip(view.columns, wanted, strict=True)
+    ]
+    used = widths[0]
     for index, each in enumerate(widths[1:], 1):
         used += _GAP + each
-        if used > width:
-            return max(2, index)
-    return len(widths)
+        if used > width and index >= _COLUMNS_MIN:
+            del widths[index:]
+            break
+    room = width - sum(widths) - _GAP * (len(widths) - 1)
+    for index, each in enumerate(widths):
+        widths[index] = max(1, min(wanted[index], each + room))
+        room -= widths[index] - each
+    return widths
 
 
 def _style(row: Any) -> str:

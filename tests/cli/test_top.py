@@ -19,6 +19,7 @@ from rich.console import Console
 from moldau.cli.group_client import TopicPartition
 from moldau.cli.top.endpoint import Address, Endpoint, Scrapes
 from moldau.cli.top.exposition import Scrape, ScrapeError, Software, parse
+from moldau.cli.top.keyboard import Keyboard
 from moldau.cli.top.report import Report, as_json, report
 from moldau.cli.top.sampling import GroupSample, MemberSample, Sample, TopicSample
 from moldau.cli.top.screen import CLIENTS, GROUPS, TOPICS, VIEWS, State, draw, rows_of
@@ -281,6 +282,57 @@ def test_a_narrow_terminal_shows_fewer_columns_and_no_half_ones() -> None:
     assert "…" not in narrow
 
 
+def test_a_long_name_leaves_the_numbers_as_they_are() -> None:
+    long = "a-name-of-a-hundred-letters" * 4
+    members = [MemberSample(long, "10.0.0.1", 3)]
+    found = report(
+        None,
+        sample(
+            1,
+            topics={long: topic(3, 123_456_000_000)},
+            ends={("orders", 0): 8_765},
+            groups={long: GroupSample("classic", "Stable", members, {TopicPartition("orders", 0): 0})},
+        ),
+    )
+    text = lines_of(found, width=100)
+    titles, numbers = (next(line for line in text if line.startswith(start)) for start in ("topic ", "a-name"))
+    assert "…" not in titles
+    assert "123.5 GB" in numbers
+    start = next(index for index, line in enumerate(text) if line.startswith("group "))
+    assert "lag" in text[start]
+    assert "8,765" in text[start + 1]
+    start = next(index for index, line in enumerate(text) if line.startswith("client "))
+    assert "partitions  connections" in text[start]
+    assert max(map(cell_len, text)) <= 100
+    assert long in "\n".join(lines_of(found, width=400))
+
+
+@pytest.mark.parametrize(
+    ("typed", "key"),
+    [
+        (b"\x1b[H", "home"),
+        (b"\x1bOF", "end of list"),
+        (b"\x1b[1~", "home"),
+        (b"\x1b[4~", "end of list"),
+        (b"\x1b[7~", "home"),
+        (b"\x1b[8~", "end of list"),
+        (b"\x1b[5~", "page up"),
+        (b"\x1b[15~", None),
+    ],
+)
+def test_keys_have_the_codes_of_many_terminals(monkeypatch: pytest.MonkeyPatch, typed: bytes, key: str | None) -> None:
+    screen, terminal = os.openpty()
+    try:
+        with os.fdopen(os.dup(terminal)) as stdin:
+            monkeypatch.setattr(sys, "stdin", stdin)
+            with Keyboard() as keyboard:
+                os.write(screen, typed)
+                assert keyboard.wait(60) == ([] if key is None else [key])
+    finally:
+        os.close(screen)
+        os.close(terminal)
+
+
 def test_one_table_alone_scrolls_to_its_last_row_and_not_further() -> None:
     found = report(None, sample(1, topics={f"t{number:03}": topic() for number in range(100)}))
     state = State()
@@ -351,6 +403,7 @@ def test_metrics_are_found_through_the_settings_of_a_broker(run: Run, unused_por
         (("--once", "--metrics", "host"), "'host' is not HOST:PORT"),
         (("--once", "--metrics", "http://host:1/metrics"), "is not HOST:PORT"),
         (("--once", "--interval", "0"), "0.0 is not in the range"),
+        (("--once", "--interval", "nan"), "nan is not a number of seconds"),
     ],
 )
 def test_wrong_options_are_usage_errors(run: Run, arguments: tuple[str, ...], message: str) -> None:
