@@ -106,13 +106,14 @@ def handle_list_partition_reassignments(
 
 def failed_list_partition_reassignments(
     request: ListPartitionReassignmentsRequest, error: KafkaError
-) -> ListPartitionReassignmentsResponse:
+) -> Sliced[ListPartitionReassignmentsResponse]:
     """The error for the whole request, with the requested partitions, as in Apache Kafka."""
-    topics = [
-        OngoingTopicReassignment(
-            name=topic.name,
-            partitions=[OngoingPartitionReassignment(partition_index=index) for index in topic.partition_indexes],
-        )
-        for topic in request.topics or ()
-    ]
-    return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message, topics=topics)
+    response = ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)
+    for topic in request.topics or ():
+        requested = OngoingTopicReassignment(name=topic.name)
+        response.topics.append(requested)
+        yield 1
+        for index in topic.partition_indexes:
+            requested.partitions.append(OngoingPartitionReassignment(partition_index=index))
+            yield 1
+    return response

@@ -216,7 +216,7 @@ def test_the_sweep_removes_expired_tokens(tokens: Tokens) -> None:
     assert list(tokens.image.delegation_tokens) == [kept.token_id]
 
 
-def test_tokens_are_described_by_owner_and_renewer(tokens: Tokens) -> None:
+def test_tokens_are_described_by_owner_requester_and_renewer(tokens: Tokens) -> None:
     first = tokens.create(ALICE, renewers=[BOB])
     second = tokens.create(CAROL, owner=BOB)
 
@@ -225,7 +225,8 @@ def test_tokens_are_described_by_owner_and_renewer(tokens: Tokens) -> None:
 
     assert ids(everything=True) == ids(ALICE, BOB) == ids(BOB) == {first.token_id, second.token_id}
     assert ids(ALICE) == {first.token_id}
-    assert ids(CAROL) == ids() == set()
+    assert ids(CAROL) == {second.token_id}
+    assert ids("User:dave") == ids() == set()
     (described,) = tokens.describe(ALICE)
     assert described.hmac == first.hmac
     assert [(each.principal_type, each.principal_name) for each in described.renewers] == [("User", "bob")]
