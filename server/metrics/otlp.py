@@ -68,12 +68,15 @@ def endpoint_of(url: str, headers: str, interval_s: float) -> Endpoint:
     try:
         parts = urlsplit(url)
         port = parts.port
+        (parts.hostname or "").encode("idna")  # as when its address is looked up, which refuses long labels
     except ValueError:
         raise MetricsError(f"{name} is not a URL.") from None
     if "@" in parts.netloc:
         raise MetricsError(f"{name} has a user or a password. Set moldau.metrics.otlp.headers instead.")
-    if parts.scheme not in ("http", "https") or not parts.hostname or not url.isprintable() or " " in url:
+    if parts.scheme not in ("http", "https") or not parts.hostname or not url.isprintable() or " " in url or port == 0:
         raise MetricsError(f"{name}={url} is not a URL such as http://localhost:4318/v1/metrics.")
+    if not url.isascii():
+        raise MetricsError(f"{name}={url} has characters outside ASCII, which must be percent-encoded.")
     is_tls = parts.scheme == "https"
     path = f"{parts.path or '/v1/metrics'}{f'?{parts.query}' if parts.query else ''}"
     return Endpoint(is_tls, parts.hostname, port or (443 if is_tls else 80), path, _headers(headers), interval_s)
@@ -152,7 +155,7 @@ class Pusher:
     def _run(self) -> None:
         due = monotonic() + self.endpoint.interval_s
         try:
-            while not self._closing.wait(max(0.0, due - monotonic())):
+            while not self._closing.wait(min(max(0.0, due - monotonic()), threading.TIMEOUT_MAX)):
                 due = max(due + self.endpoint.interval_s, monotonic())
                 identity = self._source.identity()
                 if identity is not None:
@@ -213,10 +216,10 @@ class Pusher:
             text = response.read(_MAX_RESPONSE_BYTES)
         except TimeoutError:
             raise _PushError(f"no response within {TIMEOUT_S:g} seconds") from None
+        except OSError as error:  # before HTTPException, because a connection that the receiver closes is both
+            raise _PushError((error.strerror or str(error)).lower()) from None
         except HTTPException as error:
             raise _PushError(f"the response is not HTTP ({type(error).__name__})") from None
-        except OSError as error:
-            raise _PushError((error.strerror or str(error)).lower()) from None
         if not 200 <= response.status < 300:
             raise _PushError(f"the receiver responded {response.status} {response.reason}")
         self._check_accepted(text)

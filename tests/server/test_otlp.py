@@ -222,7 +222,7 @@ def test_a_bad_receiver_is_explained(bad: str, caplog: pytest.LogCaptureFixture)
 
     expected = {
         "refuses": "connection refused",
-        "hangs up": "the response is not HTTP (RemoteDisconnected)",
+        "hangs up": "remote end closed connection without response",
         "is not HTTP": "the response is not HTTP (BadStatusLine)",
         "rejects numbers": r"the receiver rejected 1 numbers: 'too\nold'",
     }[bad]
@@ -284,6 +284,9 @@ def test_an_endpoint_is_a_url(url: str, expected: str) -> None:
         ("grpc://localhost:4317", "", "is not a URL such as"),
         ("http://a b/", "", "is not a URL such as"),
         ("http://host:port/", "", "is not a URL"),
+        ("http://host:0/", "", "is not a URL such as"),
+        (f"http://{'h' * 64}.example/", "", "is not a URL"),
+        ("http://host/m\N{LATIN SMALL LETTER E WITH ACUTE}trics", "", "must be percent-encoded"),
         ("http://user:secret@host/", "", "Set moldau.metrics.otlp.headers instead"),
         ("http://host/", "a=b,secret", "headers: entry 2 is not NAME=VALUE"),
         ("http://host/", "a=secret%0d%0aX: y", "headers: entry 1 is not NAME=VALUE"),
