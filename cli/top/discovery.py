@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 import click
 
+from ...protocol.errors import ErrorCode
 from ...protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ...protocol.messages.metadata import MetadataRequest
 from ..client import parse_addresses
@@ -17,6 +18,10 @@ _LISTENER: Final = "moldau.metrics.listener"
 _NO_METRICS: Final = (
     "no broker names an endpoint of metrics: start Moldau with `moldau serve --metrics 127.0.0.1:9404`, "
     "or Apache Kafka with the JMX exporter and --metrics HOST:PORT here"
+)
+_NOT_ALLOWED: Final = (
+    "the server does not show its settings to this user (CLUSTER_AUTHORIZATION_FAILED), so the endpoints of metrics "
+    "are unknown: add an ACL for describe-configs on the cluster, or give --metrics HOST:PORT"
 )
 _BROKER: Final = 4
 
@@ -46,7 +51,10 @@ def discover(cluster: Cluster) -> Discovery:
     brokers = {each.node_id: each.host for each in cluster.ask(MetadataRequest(topics=[])).brokers}
     silent = []
     for node_id in cluster.broker_ids():
-        listener = _listener_of(cluster, node_id)
+        try:
+            listener = _listener_of(cluster, node_id)
+        except _NotAllowedError:
+            return Discovery([], [_NOT_ALLOWED])  # the ACLs are the same on each broker
         if listener is None:
             silent.append(node_id)
             continue
@@ -67,12 +75,18 @@ def discover(cluster: Cluster) -> Discovery:
     return Discovery(addresses, missing)
 
 
+class _NotAllowedError(Exception):
+    """The user may not read the settings of brokers."""
+
+
 def _listener_of(cluster: Cluster, node_id: int) -> str | None:
-    """The setting of a broker of Moldau; None for others, and if the user may not read settings."""
+    """The setting of a broker of Moldau; None for others. Raises _NotAllowedError."""
     resource = DescribeConfigsResource(
         resource_type=_BROKER, resource_name=str(node_id), configuration_keys=[_LISTENER]
     )
     for result in cluster.ask_broker(node_id, DescribeConfigsRequest(resources=[resource])).results:
+        if result.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+            raise _NotAllowedError
         for entry in result.configs:
             if entry.name == _LISTENER and entry.value:
                 return str(entry.value)

@@ -396,6 +396,14 @@ def test_metrics_are_found_through_the_settings_of_a_broker(run: Run, unused_por
     assert ("moldau", 2) in [(each["software"], each["connections"]) for each in found["clients"]]
 
 
+def test_settings_that_the_user_may_not_read_are_not_called_missing(run: Run) -> None:
+    config = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
+    with Broker(config={**config, "super.users": "User:admin"}) as broker:
+        found = run("top", "--once", "--json", "--interval", "0.2", "-b", broker.bootstrap_servers).json()
+    (reason,) = found["missing"]
+    assert "add an ACL for describe-configs on the cluster" in reason
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
