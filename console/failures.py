@@ -15,7 +15,7 @@ class BadRequest(Failure):
 
 
 class NotAllowed(BadRequest):
-    """The cluster does not permit it to the console's user."""
+    """The cluster does not permit it to the console's user, or the console was started with ``--read-only``."""
 
     status = 403
 

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from .brokers import Brokers
+from .failures import NotAllowed
 from .schema_registry import SchemaRegistry
 from .values import visible
 
@@ -60,6 +61,12 @@ def registry_of(request: Request) -> SchemaRegistry | None:
 def wants_json(request: Request) -> bool:
     """Whether a program, not a page, is the reader of the response."""
     return "application/json" in request.headers.get("accept", "") or request.url.path.startswith("/api/")
+
+
+def refuse_if_read_only(request: Request) -> None:
+    """For pages that only have a form. Raises NotAllowed if the console was started with ``--read-only``."""
+    if request.app.state.read_only:
+        raise NotAllowed("the console was started with --read-only, so it has no form for this")
 
 
 def render(request: Request, template: str, *, status: int = 200, **values: Any) -> Response:

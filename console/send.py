@@ -18,7 +18,7 @@ from .fetching import Topic, load_topic
 from .messages import natural, partitions_of
 from .producing import Outgoing, Sent, send
 from .record_pages import parse_offsets, single
-from .rendering import brokers_of, form_of, now_ms, registry_of, render
+from .rendering import brokers_of, form_of, now_ms, refuse_if_read_only, registry_of, render
 from .schema_registry import SchemaRegistry
 
 FORMS: Final = ("text", "JSON", "hex", "null")
@@ -31,6 +31,7 @@ _MAX_EDITED_BYTES: Final = 1 << 20
 
 
 def _page(request: Request) -> Response:
+    refuse_if_read_only(request)
     name = request.path_params["name"]
     sent = request.query_params.get("sent", "")
     with brokers_of(request).cluster() as cluster:

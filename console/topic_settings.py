@@ -22,7 +22,7 @@ from ..protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicSt
 from ..protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from .fetching import Topic, load_topic
 from .messages import natural
-from .rendering import brokers_of, form_of, render
+from .rendering import brokers_of, form_of, refuse_if_read_only, render
 
 _TIMEOUT_MS: Final = 4000
 _SERVERS_CHOICE: Final = -1
@@ -45,6 +45,7 @@ _HINTS: Final = {
 
 
 def _new(request: Request) -> Response:
+    refuse_if_read_only(request)
     return _new_page(request, {"name": "", "partitions": "", "replicas": "", "settings": ""})
 
 

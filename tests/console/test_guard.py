@@ -87,6 +87,15 @@ def test_no_page_of_a_console_for_reading_has_a_form_that_changes_something(
     for path in paths:
         page = console.get(path)
         assert (page.status, 'method="post"' in page.text) == (200, False), path
+    for path in ("/create-topic", f"/topics/{topic}/send"):  # links to them from a console that may change something
+        page = console.get(path)
+        assert (page.status, "<form" in page.text, "--read-only" in page.text) == (403, False, True), path
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap_servers, "group.id": f"read-{topic}"})
+    consumer.commit(offsets=[confluent_kafka.TopicPartition(topic, 0, 0)], asynchronous=False)
+    consumer.close()
+    page = console.get(f"/group/reset?id=read-{topic}&way=beginning")
+    assert (page.status, 'method="post"' in page.text) == (200, False)
 
 
 def test_a_token_is_needed_and_the_link_with_it_sets_a_cookie(new_console: Callable[..., Console]) -> None:
