@@ -250,7 +250,7 @@ def test_every_screen_fits_a_phone_and_is_accessible(
     console.post("/clients", {"action": "subscribe", "seconds": "60"})
     console.get(f"/group?id=seen-{topic}")
     paths = ["/", "/topics", "/create-topic", "/groups", "/transactions", "/clients", "/schemas", "/acls", "/users"]
-    paths += ["/quotas", "/nowhere", f"/group?id=seen-{topic}", f"/group/reset?id=seen-{topic}&way=beginning"]
+    paths += ["/quotas", "/nowhere", f"/group?id=seen-{topic}", f"/group/reset?id=seen-{topic}&way=earliest"]
     paths += [f"/topics/{topic}{screen}" for screen in ("", "/search", "/live", "/send", "/partitions", "/settings")]
     paths += [
         f"/topics/{topic}/0/0",
