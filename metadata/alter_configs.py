@@ -232,9 +232,10 @@ def _alter(
             if resource.type == BROKER_RESOURCE and resource.name:
                 _check_broker(image, resource.name, context.node_id)
             changes = wanted(resource, operations)
-            _check_common_min_insync_replicas(image, resource, changes)
             _check_cordoning_supported(image, resource, changes)
             _check_state(image, resource, changes, context)
+            # As in Apache Kafka, whose brokers check the other configs before the controller does this.
+            _check_common_min_insync_replicas(image, resource, changes)
         except KafkaError as error:
             errors.append(ApiError.of(error))
         else:

@@ -274,6 +274,7 @@ def test_with_eligible_leader_replicas_all_brokers_have_one_minimum(cluster: Clu
     assert errors(change(cluster, (BROKER_RESOURCE, "", [(name, SET, "2")]))) == ["NONE"]
     assert errors(change(cluster, (BROKER_RESOURCE, "", [(name, DELETE, None)]))) == ["INVALID_CONFIG"]
     assert errors(replace(cluster, (BROKER_RESOURCE, "", {"message.max.bytes": "5"}))) == ["INVALID_CONFIG"]
+    assert errors(replace(cluster, (BROKER_RESOURCE, "", {"message.max.bytes": "many"}))) == ["INVALID_REQUEST"]
     assert errors(replace(cluster, (BROKER_RESOURCE, "", {name: "1", "message.max.bytes": "5"}))) == ["NONE"]
     assert errors(change(cluster, (BROKER_RESOURCE, own, [(name, SET, "2")]))) == ["INVALID_CONFIG"]
     assert errors(replace(cluster, (BROKER_RESOURCE, own, {"message.max.bytes": "5"}))) == ["NONE"]

@@ -326,6 +326,7 @@ def test_the_records_match_the_descriptions(known: Known) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.timeout(900)  # 130,000 requests to Apache Kafka, beside seven other tests
 def test_epochs_are_used_up_alike(tmp_path: Path) -> None:
     with ApacheKafka({}, parent=tmp_path) as kafka, closing(WireClient(kafka.bootstrap_servers)) as wire:
         topics = [CreatableTopic(name=name, num_partitions=2, replication_factor=1) for name in ("t", "u")]
