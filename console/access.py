@@ -6,7 +6,7 @@ A change that the server refuses, or a field that is wrong, is explained above t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from starlette.concurrency import run_in_threadpool
@@ -25,17 +25,44 @@ Change = Callable[[Cluster, Mapping[str, str]], str]
 """Makes a change, and returns its name for the page after it. Raises Failure."""
 
 
-def shown(request: Request, template: str, problem: str | None, **values: Any) -> Response:
-    """The page; with a problem, status 422."""
+# What the server says without an ACL for it.
+_DENIED: Final = "CLUSTER_AUTHORIZATION_FAILED"
+
+
+class Needed(NamedTuple):
+    """The operations on the cluster that a screen needs."""
+
+    to_see: str
+    to_change: str
+
+
+def shown(
+    request: Request,
+    template: str,
+    problem: str | None,
+    *,
+    needed: Needed,
+    unavailable: str | None,
+    **values: Any,
+) -> Response:
+    """The page; with a problem of its form, status 422. ``unavailable``: why there is nothing to see."""
     return render(
         request,
         template,
         status=422 if problem else 200,
         access_tabs=TABS,
-        problem=problem,
+        problem=_explained(problem, needed.to_change),
+        unavailable=_explained(unavailable, needed.to_see),
         done=request.query_params.get("done"),
         **values,
     )
+
+
+def _explained(problem: str | None, operation: str) -> str | None:
+    """The problem, and the ACL that is missing."""
+    if problem is None or _DENIED not in problem:
+        return problem
+    return f"{problem}. The user of the console needs an ACL that allows {operation} on the cluster."
 
 
 async def changed(request: Request, change: Change, page: Page) -> Response:

@@ -15,10 +15,11 @@ from ..cli.failure import Failure
 from ..protocol.acl import AclOperation, AclResource
 from ..security.acl_arguments import OPERATIONS, RESOURCES, acl_of, principal_of
 from ..security.acls import CLUSTER_NAME, Acl, AclPattern, AclPermission
-from .access import changed, chosen, shown
+from .access import Needed, changed, chosen, shown
 from .rendering import brokers_of
 
 _MAX_SHOWN: Final = 1000
+_NEEDED: Final = Needed("describe", "alter")
 _FIELDS: Final = {
     "principal": "",
     "permission": "allow",
@@ -53,6 +54,7 @@ def _page(request: Request, fields: Mapping[str, str], problem: str | None) -> R
         request,
         "acls.html",
         problem,
+        needed=_NEEDED,
         title="ACLs",
         rows=[_row(acl) for acl in matching[:_MAX_SHOWN]],
         total=len(matching),

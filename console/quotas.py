@@ -14,7 +14,7 @@ from ..cli.cluster import Cluster
 from ..cli.failure import Failure
 from ..cli.quotas import all_quotas, alter_quota
 from ..security.quotas import CLIENT_ID, IP, KEYS_OF_ADDRESSES, KEYS_OF_CLIENTS, USER, Entity
-from .access import changed, chosen, shown
+from .access import Needed, changed, chosen, shown
 from .rendering import brokers_of
 
 _ENTITIES: Final = {USER: "user", CLIENT_ID: "client_id", IP: "ip"}
@@ -28,6 +28,7 @@ _UNITS: Final = {
     "connection_creation_rate": "connections/s",
 }
 _DEFAULT: Final = "*"
+_NEEDED: Final = Needed("describe-configs", "alter-configs")
 _FIELDS: Final = {"key": _KEYS[0], "value": "", "user": "", "client_id": "", "ip": ""}
 
 
@@ -47,6 +48,7 @@ def _page(request: Request, fields: Mapping[str, str], problem: str | None) -> R
         request,
         "quotas.html",
         problem,
+        needed=_NEEDED,
         title="Quotas",
         rows=sorted((_row(*each) for each in quotas), key=lambda row: (row["entity"], row["key"])),
         unavailable=unavailable,

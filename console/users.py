@@ -13,11 +13,12 @@ from ..cli.cluster import Cluster
 from ..cli.failure import Failure
 from ..cli.users import all_users, remove_credential, set_password
 from ..security.scram import MAX_ITERATIONS, MECHANISMS, MIN_ITERATIONS
-from .access import changed, chosen, shown
+from .access import Needed, changed, chosen, shown
 from .messages import natural
 from .rendering import brokers_of
 
 _DEFAULT_MECHANISM: Final = "SCRAM-SHA-512"
+_NEEDED: Final = Needed("describe", "alter")
 _FIELDS: Final = {"name": "", "mechanism": _DEFAULT_MECHANISM, "iterations": str(MIN_ITERATIONS)}
 
 
@@ -37,6 +38,7 @@ def _page(request: Request, fields: Mapping[str, str], problem: str | None) -> R
         request,
         "users.html",
         problem,
+        needed=_NEEDED,
         title="Users",
         users=users,
         unavailable=unavailable,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from html import unescape
 from uuid import uuid4
 
 import pytest
 
+from moldau.testing import Broker
 from moldau.testing.waiting import wait_until
 
 from .conftest import Console
@@ -33,6 +35,18 @@ def name() -> str:
 def rows(console: Console, path: str) -> list[list[str]]:
     page = console.get(path).text
     return cells(page) if "<tbody>" in page else []
+
+
+def test_a_user_without_acls_learns_which_ones_are_missing() -> None:
+    config = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
+    with Broker(config=config) as broker, closing(Console(broker.bootstrap_servers)) as console:
+        for path in ("/topics", "/groups"):
+            assert "Those that the user of the console may not describe are not listed." in console.get(path).text
+        for path, operation in (("/acls", "describe"), ("/users", "describe"), ("/quotas", "describe-configs")):
+            assert f"needs an ACL that allows {operation} on the cluster." in console.get(path).text
+        answer = console.post("/acls", ACL)
+        assert answer.status == 422
+        assert "needs an ACL that allows alter on the cluster." in answer.text
 
 
 def test_acls_are_added_explained_and_removed(secured_console: Console) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import pytest
@@ -218,11 +218,14 @@ DISPLAYS = pytest.mark.parametrize(
 )
 
 
-def check_screens(browser: Browser, console: Console, paths: list[str], display: tuple[int, str]) -> None:
-    """The screens in one size and theme of `DISPLAYS`."""
+def check_screens(
+    browser: Browser, console: Console, paths: list[str], display: tuple[int, str], problems: Collection[str] = ()
+) -> None:
+    """The screens in one size and theme of `DISPLAYS`. ``problems`` are the paths that have the page of a problem."""
     browser.display(display[0], 844, display[1])
-    for path in paths:
+    for path in [*paths, *problems]:
         browser.open(console.address + path)
+        assert (browser.evaluate("document.title").split(" ")[0] == "Problem") == (path in problems), path
         assert width_fits(browser), path
         assert browser.evaluate(UNNAMED) == [], path
         assert browser.evaluate(HEADLESS) == [], path
@@ -250,15 +253,11 @@ def test_every_screen_fits_a_phone_and_is_accessible(
     console.post("/clients", {"action": "subscribe", "seconds": "60"})
     console.get(f"/group?id=seen-{topic}")
     paths = ["/", "/topics", "/create-topic", "/groups", "/transactions", "/clients", "/schemas", "/acls", "/users"]
-    paths += ["/quotas", "/nowhere", f"/group?id=seen-{topic}", f"/group/reset?id=seen-{topic}&way=earliest"]
+    paths += ["/quotas", f"/group?id=seen-{topic}", f"/group/reset?id=seen-{topic}&way=earliest"]
     paths += [f"/topics/{topic}{screen}" for screen in ("", "/search", "/live", "/send", "/partitions", "/settings")]
-    paths += [
-        f"/topics/{topic}/0/0",
-        f"/topics/{topic}/search?text=v",
-        "/topics/none",
-        f"/topics/{topic}?at=time&time=x",
-    ]
-    check_screens(browser, console, paths, display)
+    paths += [f"/topics/{topic}/0/0", f"/topics/{topic}/search?text=v"]
+    problems = ("/nowhere", "/topics/none", f"/topics/{topic}?at=time&time=x")
+    check_screens(browser, console, paths, display, problems)
     browser.console.clear()  # the pages that do not exist are reported there
     console.post("/clients", {"action": "unsubscribe"})
 
@@ -281,10 +280,10 @@ def test_every_screen_of_a_registry_fits_a_phone_and_is_accessible(
     send(topic, [Record(0, 1_700_000_000_000, framed(schema_id, ORDER_BYTES), framed(schema_id, ORDER_BYTES))])
     send(topic, [Record(0, 1_700_000_000_000, None, framed(999_999, HOSTILE))])
     paths = ["/schemas", f"/schemas?q={topic}", f"/schemas/subject?subject={topic}-value", "/schemas?q=none"]
-    paths += [f"/schemas/subject?subject={topic}-{'long' * 40}", "/schemas/subject?subject=none"]
+    paths += [f"/schemas/subject?subject={topic}-{'long' * 40}"]
     paths += [f"/topics/{topic}", f"/topics/{topic}/0/0", f"/topics/{topic}/0/1", f"/topics/{topic}/send?from=0:0"]
     paths += [f"/topics/{topic}/search?mode=where&text=value.id+%3D%3D+7", f"/topics/{topic}/live"]
-    check_screens(browser, decoding, paths, display)
+    check_screens(browser, decoding, paths, display, problems=("/schemas/subject?subject=none",))
     browser.console.clear()  # the subject that does not exist is reported there
 
 
