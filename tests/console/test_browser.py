@@ -362,6 +362,7 @@ def test_a_quota_of_an_address_has_other_fields(browser: Browser, console: Conso
     assert browser.evaluate(disabled) == ["user", "client_id"]
 
 
+@pytest.mark.full
 def test_a_broker_that_disappears_and_returns_is_explained_on_every_screen(browser: Browser) -> None:
     """No page is blank, and a live page continues by itself."""
     with Broker() as broker:
