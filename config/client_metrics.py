@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from .definition import INT, LIST, MEDIUM, ConfigError, Setting, abridged, list_of
+from .regular_expressions import compiled
 
 MIN_INTERVAL_MS: Final = 100
 MAX_INTERVAL_MS: Final = 3_600_000
@@ -82,10 +83,6 @@ def selectors(entries: tuple[str, ...]) -> dict[str, Any]:
 
     Raises ConfigError for an unknown selector, and for an invalid expression.
     """
-    import re2  # importing it takes milliseconds, and few servers have such subscriptions
-
-    options = re2.Options()
-    options.log_errors = False  # it would write to the standard error
     found = {}
     for entry in entries:
         selector, equals, expression = (part.strip() for part in entry.partition("="))
@@ -93,10 +90,8 @@ def selectors(entries: tuple[str, ...]) -> dict[str, Any]:
             rule = f"Entries must be selector=expression, with a selector of {', '.join(sorted(SELECTORS))}"
             raise ConfigError(f"Invalid value {abridged(entry)} for configuration match: {rule}", "match")
         try:
-            found[selector] = re2.compile(expression, options)
-        except re2.error as error:
-            reason = error.args[0]
-            shown = reason.decode(errors="replace") if isinstance(reason, bytes) else reason
-            problem = f"Not a regular expression: {shown}"
+            found[selector] = compiled(expression)
+        except ValueError as error:
+            problem = f"Not a regular expression: {error}"
             raise ConfigError(f"Invalid value {abridged(entry)} for configuration match: {problem}", "match") from None
     return found

@@ -8,8 +8,9 @@ match the whole name. The library is loaded with the first expression.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
+from ..config.regular_expressions import compiled
 from ..protocol.errors import ErrorCode, KafkaError
 
 # The maximum size of a compiled expression: about 16,000 instructions, enough for an alternation of hundreds of names.
@@ -28,20 +29,11 @@ class Pattern:
         Raises:
             KafkaError: INVALID_REGULAR_EXPRESSION.
         """
-        import re2
-
-        options = re2.Options()
-        options.log_errors = False
-        options.never_capture = True
-        options.max_mem = _COMPILED_BYTES_MAX
         try:
-            self._pattern: Any = re2.compile(regex, options)
-        except re2.error as error:
-            reason = error.args[0]
-            if isinstance(reason, bytes):
-                reason = reason.decode(errors="replace")
+            self._pattern = compiled(regex, captures=False, max_bytes=_COMPILED_BYTES_MAX)
+        except ValueError as error:
             raise KafkaError(
-                ErrorCode.INVALID_REGULAR_EXPRESSION, f"{name} `{regex}` is not a valid regular expression: {reason}."
+                ErrorCode.INVALID_REGULAR_EXPRESSION, f"{name} `{regex}` is not a valid regular expression: {error}."
             ) from None
 
     def matches(self, name: str) -> bool:

@@ -9,21 +9,17 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
+from ..config.regular_expressions import compiled
+
 _DIGITS: Final = re.compile(r"[0-9]+")
 
 
 def pattern_of(text: str) -> Any:
     """A regular expression of RE2. Raises ValueError."""
-    import re2  # importing it takes milliseconds, and few servers have such rules
-
-    options = re2.Options()
-    options.log_errors = False  # it would write to the standard error
     try:
-        return re2.compile(text, options)
-    except re2.error as error:
-        reason = error.args[0]
-        shown = reason.decode(errors="replace") if isinstance(reason, bytes) else reason
-        raise ValueError(f"'{text}' is not a regular expression of RE2: {shown}") from None
+        return compiled(text)
+    except ValueError as error:
+        raise ValueError(f"'{text}' is not a regular expression of RE2: {error}") from None
 
 
 def replacement_of(text: str, groups: int) -> Callable[[Any], str]:
