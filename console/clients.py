@@ -25,9 +25,10 @@ from ..cli.failure import Failure
 from ..cli.group_client import GroupClient
 from ..cli.top.discovery import Discovery, discover
 from ..cli.top.endpoint import Address
-from ..cli.top.exposition import ScrapeError, fetch, labels_of, numbers
+from ..cli.top.exposition import SOFTWARE, ScrapeError, fetch, numbers
 from ..protocol.api import ApiKey
 from ..protocol.messages.list_config_resources import ListConfigResourcesRequest
+from ..server.metrics.families import labels_in
 from .messages import natural
 from .rendering import brokers_of, form_of, render
 
@@ -36,7 +37,6 @@ SUBSCRIPTION: Final = "moldau-console"
 _METRICS: Final = "org.apache.kafka.producer.,org.apache.kafka.consumer."
 _CLIENT_METRICS: Final = 16
 _ENTITY: Final = "client-metrics"
-_SOFTWARE: Final = "kafka_server_socket_server_metrics_connections_software"
 _PUSHED: Final = "kafka_client_"
 _LATENCY: Final = re.compile(
     r"kafka_client_(?:producer_(?:node_)?request|consumer_(?:node_request|request|fetch_manager_fetch))_latency_(avg|max)"
@@ -122,7 +122,7 @@ def _read(address: Address) -> list[Sample] | str:
         text = fetch(address.host, address.port)
     except ScrapeError as problem:
         return f"the metrics of {address} cannot be read: {problem}"
-    return [Sample(each.name, labels_of(each.labels), each.value) for each in numbers(text, (_SOFTWARE, _PUSHED))]
+    return [Sample(each.name, labels_in(each.labels), each.value) for each in numbers(text, (SOFTWARE, _PUSHED))]
 
 
 def clients_in(samples: list[Sample]) -> list[Reporting]:
@@ -150,7 +150,7 @@ def _software(samples: list[Sample]) -> list[dict[str, Any]]:
     """Connections by client software, of all brokers."""
     found: dict[tuple[str, str, str], float] = {}
     for name, labels, value in samples:
-        if name == _SOFTWARE:
+        if name == SOFTWARE:
             key = (
                 labels.get("clientSoftwareName", ""),
                 labels.get("clientSoftwareVersion", ""),

@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPException
 from typing import Final, NamedTuple
 
+from ...server.metrics.families import labels_in
+
 PATH: Final = "/metrics"
 _TIMEOUT_S: Final = 10.0
 _MAX_BYTES: Final = 256 << 20
 
 _SAMPLE: Final = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})? ([^ ]+)(?: -?\d+)?$")
-_LABEL: Final = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
-_ESCAPE: Final = re.compile(r"\\(.)")
 
 _TOPIC_PREFIX: Final = "kafka_server_brokertopicmetrics_"
 _RATE_SUFFIX: Final = re.compile(r"(persec)?(_total|_count)?$")
@@ -34,7 +34,7 @@ _TOPIC_COUNTERS: Final = {
 }
 _REQUEST_PREFIX: Final = "kafka_network_requestmetrics_"
 _TIMES: Final = {"totaltimems": "total", "localtimems": "local", "remotetimems": "wait"}
-_SOFTWARE: Final = ("kafka_server_socket_server_metrics_connections_software",)
+SOFTWARE: Final = "kafka_server_socket_server_metrics_connections_software"
 _IDLE: Final = (
     "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent",
     "kafka_network_socketserver_networkprocessoravgidle_percent",
@@ -137,11 +137,11 @@ def _add(scrape: Scrape, name: str, labels: str, value: float) -> None:
     if name.startswith(_TOPIC_PREFIX):
         counter = _TOPIC_COUNTERS.get(_RATE_SUFFIX.sub("", name.removeprefix(_TOPIC_PREFIX)))
         if counter is not None:
-            scrape.topics[counter, labels_of(labels).get("topic", "")] += value  # type: ignore[assignment]
+            scrape.topics[counter, labels_in(labels).get("topic", "")] += value  # type: ignore[assignment]
     elif name.startswith(_REQUEST_PREFIX):
-        _add_request(scrape, name.removeprefix(_REQUEST_PREFIX), labels_of(labels), value)
-    elif name in _SOFTWARE:
-        found = labels_of(labels)
+        _add_request(scrape, name.removeprefix(_REQUEST_PREFIX), labels_in(labels), value)
+    elif name == SOFTWARE:
+        found = labels_in(labels)
         software = Software(found.get("clientSoftwareName", "unknown"), found.get("clientSoftwareVersion", "unknown"))
         scrape.software[software] += int(value)
     elif name in _IDLE:
@@ -160,12 +160,3 @@ def _add_request(scrape: Scrape, name: str, labels: dict[str, str], value: float
             scrape.requests[request] += value  # type: ignore[assignment]
         case "errors" if labels.get("error", "NONE") != "NONE":
             scrape.errors[request] += value  # type: ignore[assignment]
-
-
-def labels_of(text: str) -> dict[str, str]:
-    """The labels of a `Number`."""
-    return {name: _ESCAPE.sub(_unescaped, value) for name, value in _LABEL.findall(text)}
-
-
-def _unescaped(found: re.Match[str]) -> str:
-    return "\n" if found[1] == "n" else found[1]

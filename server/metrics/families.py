@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import enum
 import math
+import re
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
@@ -23,6 +24,8 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 DIALECTS: Final = ("strimzi", "reporter", "confluent")
 
 _LINES_PER_PIECE: Final = 64
+_LABEL: Final = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
+_ESCAPE: Final = re.compile(r"\\(.)")
 
 _RATE_SUFFIX: Final = "PerSec"
 # Types of MBeans that the dialects spell differently.
@@ -64,6 +67,15 @@ def labels(**values: str | int) -> str:
 
 def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def labels_in(text: str) -> dict[str, str]:
+    """The labels of a text as of `labels`."""
+    return {name: _ESCAPE.sub(_unescaped, value) for name, value in _LABEL.findall(text)}
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    return "\n" if found[1] == "n" else found[1]
 
 
 def name_in(family: Family, dialect: str) -> str:

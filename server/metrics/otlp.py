@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 
 from ... import __version__
 from ..concurrency.clock import wall_clock
-from .families import DIALECTS, Family, Kind, name_in
+from .families import DIALECTS, Family, Kind, labels_in, name_in
 from .listener import MetricsError
 from .pace import PAUSE_S, WORK_S, monotonic, pause
 
@@ -41,8 +41,6 @@ TIMEOUT_S: Final = 10.0
 _CLOSE_S: Final = 5.0
 _NS_PER_MS: Final = 1_000_000
 _MAX_RESPONSE_BYTES: Final = 64 * 1024
-_LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-_ESCAPE: Final = re.compile(r"\\(.)")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
@@ -292,10 +290,10 @@ class Pusher:
             point.as_int = value
         else:
             point.as_double = value
-        for key, quoted in _LABEL.findall(text):
+        for key, label in labels_in(text).items():
             attribute = point.attributes.add()
             attribute.key = key
-            attribute.value.string_value = _ESCAPE.sub(_unescaped, quoted)
+            attribute.value.string_value = label
 
     def _take_turns(self) -> None:
         if monotonic() - self._worked_from >= WORK_S:
@@ -312,7 +310,3 @@ def _described(metric: Metric, family: Family, name: str) -> Metric:
         metric.sum.is_monotonic = True
         metric.sum.aggregation_temporality = AGGREGATION_TEMPORALITY_CUMULATIVE
     return metric
-
-
-def _unescaped(found: re.Match[str]) -> str:
-    return "\n" if found[1] == "n" else found[1]
