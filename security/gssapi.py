@@ -22,7 +22,8 @@ from .sasl import Identity, Job, SaslFailure
 
 MECHANISM: Final = "GSSAPI"
 LAYER_NONE: Final = 1
-_OFFER: Final = bytes([LAYER_NONE, 0, 0, 0])
+NO_LAYER: Final = bytes([LAYER_NONE, 0, 0, 0])
+"""What the server offers, and what the client chooses: no security layer, and no message of one."""
 _FAILURE: Final = "Authentication failed during authentication due to invalid credentials with SASL mechanism GSSAPI"
 
 
@@ -80,11 +81,11 @@ class GssapiExchange:
         if token:
             raise SecurityContextError("it sent a token although the security context is established")
         self._offered = True
-        return self._context.wrap(_OFFER)
+        return self._context.wrap(NO_LAYER)
 
     def _end(self, token: bytes) -> bytes:
         choice = self._context.unwrap(token)
-        if len(choice) < len(_OFFER) or choice[0] != LAYER_NONE:
+        if len(choice) < len(NO_LAYER) or choice[0] != LAYER_NONE:
             raise SecurityContextError("it requires a security layer (integrity or confidentiality); use SASL_SSL")
         self.identity = Identity(self._names.name_of(self._context.client))
         return b""

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
-from .gssapi import LAYER_NONE, SecurityContext, SecurityContextError
+from .gssapi import LAYER_NONE, NO_LAYER, SecurityContext, SecurityContextError
 from .sasl_client import SaslClientError
-
-_CHOICE: Final = bytes([LAYER_NONE, 0, 0, 0])
 
 
 class GssapiClient:
@@ -42,7 +39,7 @@ class GssapiClient:
     def _choice(self, context: SecurityContext, token: bytes) -> bytes:
         """The response to the layers that the server offers. The authorization id is the principal itself."""
         offer = context.unwrap(token)
-        if len(offer) != len(_CHOICE) or not offer[0] & LAYER_NONE:
+        if len(offer) != len(NO_LAYER) or not offer[0] & LAYER_NONE:
             raise SecurityContextError("the server requires a security layer (integrity or confidentiality)")
         self._has_chosen = True
-        return context.wrap(_CHOICE + context.client.encode())
+        return context.wrap(NO_LAYER + context.client.encode())

@@ -48,7 +48,29 @@ class ServiceKey:
         return Acceptor(self._credentials)
 
 
-class Acceptor:
+class _Messages:
+    """The messages of both sides."""
+
+    _context: raw.SecurityContext | None
+
+    def wrap(self, message: bytes) -> bytes:
+        """See the protocol."""
+        assert self._context is not None
+        try:
+            return bytes(raw.wrap(self._context, message, False).message)
+        except GSSError as error:
+            raise SecurityContextError(_text(error)) from None
+
+    def unwrap(self, message: bytes) -> bytes:
+        """See the protocol."""
+        assert self._context is not None
+        try:
+            return bytes(raw.unwrap(self._context, message).message)
+        except GSSError as error:
+            raise SecurityContextError(_text(error)) from None
+
+
+class Acceptor(_Messages):
     """See `security.gssapi.SecurityContext`."""
 
     def __init__(self, credentials: gssapi.Credentials) -> None:
@@ -71,25 +93,11 @@ class Acceptor:
             raise SecurityContextError(_text(error)) from None
         return result.token or b""
 
-    def wrap(self, message: bytes) -> bytes:
-        """See the protocol."""
-        assert self._context is not None
-        try:
-            return bytes(raw.wrap(self._context, message, False).message)
-        except GSSError as error:
-            raise SecurityContextError(_text(error)) from None
 
-    def unwrap(self, message: bytes) -> bytes:
-        """See the protocol."""
-        assert self._context is not None
-        try:
-            return bytes(raw.unwrap(self._context, message).message)
-        except GSSError as error:
-            raise SecurityContextError(_text(error)) from None
-
-
-class Initiator:
+class Initiator(_Messages):
     """The client's side; see `security.gssapi.SecurityContext`."""
+
+    _context: gssapi.SecurityContext
 
     def __init__(self, principal: str, keytab: str | None, service: str) -> None:
         """``keytab``: see `ServiceKey`. ``service``: ``name@host``. Raises `SecurityContextError`."""
@@ -123,20 +131,6 @@ class Initiator:
         """See the protocol."""
         try:
             return self._context.step(token or None) or b""
-        except GSSError as error:
-            raise SecurityContextError(_text(error)) from None
-
-    def wrap(self, message: bytes) -> bytes:
-        """See the protocol."""
-        try:
-            return bytes(self._context.wrap(message, False).message)
-        except GSSError as error:
-            raise SecurityContextError(_text(error)) from None
-
-    def unwrap(self, message: bytes) -> bytes:
-        """See the protocol."""
-        try:
-            return bytes(self._context.unwrap(message).message)
         except GSSError as error:
             raise SecurityContextError(_text(error)) from None
 
