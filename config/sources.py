@@ -43,11 +43,8 @@ NO_SETTINGS: Final = frozenset(
 
 
 _JVM_OPTIONS: Final = "KAFKA_OPTS"
-_JAAS_FILE: Final = re.compile(
-    r"""(?:^|\s)(?:-Djava\.security\.auth\.login\.config==?(?:"([^"]+)"|'([^']+)'|([^\s"']+))
-    |"-Djava\.security\.auth\.login\.config==?([^"]+)")""",
-    re.VERBOSE,
-)
+_JAAS_FILE: Final = r"""(?x)(?:^|\s)(?:-Djava\.security\.auth\.login\.config==?(?:"([^"]+)"|'([^']+)'|([^\s"']+))
+    |"-Djava\.security\.auth\.login\.config==?([^"]+)")"""
 
 
 def load(
@@ -108,7 +105,8 @@ def read_environment(environment: Mapping[str, str]) -> dict[str, StaticValue]:
 
 def _read_jvm_options(environment: Mapping[str, str]) -> dict[str, StaticValue]:
     """The only option of the JVM that is a setting here: the file with JAAS configurations."""
-    found = _JAAS_FILE.search(environment.get(_JVM_OPTIONS, ""))
+    options = environment.get(_JVM_OPTIONS, "")
+    found = re.search(_JAAS_FILE, options) if options else None  # usually, no pattern is compiled at startup
     if found is None:
         return {}
     path = next(filter(None, found.groups()))
