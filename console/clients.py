@@ -8,7 +8,7 @@ without a subscription, which this screen can create.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -28,6 +28,7 @@ from ..cli.top.endpoint import Address
 from ..cli.top.exposition import SOFTWARE, ScrapeError, fetch, numbers
 from ..protocol.api import ApiKey
 from ..protocol.messages.list_config_resources import ListConfigResourcesRequest
+from ..protocol.messages.list_groups import ListedGroup
 from ..server.metrics.families import labels_in
 from .messages import natural
 from .rendering import brokers_of, form_of, render
@@ -73,7 +74,7 @@ class Reporting:
 
 def _clients(request: Request) -> Response:
     with brokers_of(request).cluster() as cluster:
-        active = active_groups(cluster)
+        active = active_groups(GroupClient(cluster).list())
         members = members_of(cluster, active[:_MAX_GROUPS])
         subscriptions = _subscriptions(cluster)
         found = _endpoints(request, cluster)
@@ -164,9 +165,9 @@ def _software(samples: list[Sample]) -> list[dict[str, Any]]:
     ]
 
 
-def active_groups(cluster: Cluster) -> list[str]:
-    """The groups that have members, by name."""
-    return sorted(each.group_id for each in GroupClient(cluster).list() if each.group_state not in ("Empty", "Dead"))
+def active_groups(listed: Iterable[ListedGroup]) -> list[str]:
+    """The names of the groups that have members, in order."""
+    return sorted(each.group_id for each in listed if each.group_state not in ("Empty", "Dead"))
 
 
 def members_of(cluster: Cluster, groups: list[str]) -> list[dict[str, Any]]:

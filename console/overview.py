@@ -40,8 +40,9 @@ def _overview(request: Request) -> Response:
             described = describe(cluster)
             topics = sum(1 for each in cluster.topics(None) if not each.is_internal)
             disks = _disks(cluster)
-            groups = len(GroupClient(cluster).list())
-            with_members = active_groups(cluster)
+            listed = GroupClient(cluster).list()
+            groups = len(listed)
+            with_members = active_groups(listed)
             active = len(with_members)
             clients = members_of(cluster, with_members[:_MAX_GROUPS])
     return render(
