@@ -46,6 +46,9 @@ MEGABYTE = 1024 * 1024
 MUCH_MEMORY_BYTES = 16 * MEGABYTE
 # Memory has changed if it differs by this much from its size after it was last returned to the system.
 CHANGE_BYTES = 2 * MEGABYTE
+# So many blocks fewer than then are a change, too. Memory that was freed and not returned is still resident, so the
+# size alone does not show that a large load has ended.
+FEWER_BLOCKS = 2_000
 
 
 def resident_bytes() -> int:
@@ -87,6 +90,7 @@ class Collector:
         self._trim = trim
         self._much_bytes = 0  # less resident memory than this is not returned
         self._left_bytes = 0  # resident memory after memory was last returned
+        self._left_blocks = 0  # allocated blocks at that time
         self._thresholds = gc.get_threshold()
         self._collecting_all = False
         self._collected_blocks = 0  # when all objects were visited
@@ -135,11 +139,15 @@ class Collector:
 
     def _check_memory(self) -> None:
         resident = self._resident_bytes()
-        if resident < self._much_bytes or abs(resident - self._left_bytes) < CHANGE_BYTES or not gc.isenabled():
+        changed = (
+            abs(resident - self._left_bytes) >= CHANGE_BYTES or self._count_blocks() <= self._left_blocks - FEWER_BLOCKS
+        )
+        if resident < self._much_bytes or not changed or not gc.isenabled():
             return
         gc.collect()  # visits the new objects, and empties the free lists, which keep whole arenas
         self._trim()
         self._left_bytes = self._resident_bytes()
+        self._left_blocks = self._count_blocks()
 
     def collect_all(self) -> None:
         """Visit all objects."""

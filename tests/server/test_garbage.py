@@ -21,6 +21,7 @@ import pytest
 
 from moldau.server.concurrency.garbage import (
     FEW_BLOCKS,
+    FEWER_BLOCKS,
     IDLE_CPU_S,
     LONGEST_WAIT_CHECKS,
     MANY_NEW_OBJECTS,
@@ -203,6 +204,19 @@ def test_the_heap_is_trimmed_once_for_each_change(fixture: Fixture) -> None:
     fixture.resident = START_BYTES
     fixture.check(busy=True)
     assert fixture.trims == 2
+
+
+def test_the_heap_is_trimmed_when_freed_memory_is_still_resident(fixture: Fixture) -> None:
+    fixture.resident += 10 * MUCH_MEMORY_BYTES
+    fixture.check(busy=True)
+    assert fixture.trims == 1, "at the peak of a load"
+    fixture.blocks -= FEWER_BLOCKS
+    for _ in range(3):
+        fixture.check(busy=True)
+    assert fixture.trims == 2, "once after its end"
+    fixture.blocks += 10 * FEWER_BLOCKS
+    fixture.check(busy=True)
+    assert fixture.trims == 2, "new objects free nothing"
 
 
 def test_the_heap_is_not_trimmed_while_the_collector_is_off(fixture: Fixture) -> None:
