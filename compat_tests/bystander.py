@@ -24,7 +24,7 @@ INTERVAL_S: Final = SESSION_MS / 3 / 1000
 QUIET_ROUNDS: Final = 100
 
 _PAUSE_S: Final = 0.005
-_DEADLINE_S: Final = 60
+_DEADLINE_S: Final = 180
 
 
 class Bystander:

@@ -231,7 +231,7 @@ def _kfake_version() -> str:
 _MOCK: Final = """
 from confluent_kafka import Producer
 producer = Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "log_level": 0})
-(broker,) = producer.list_topics(timeout=30).brokers.values()
+(broker,) = producer.list_topics(timeout=120).brokers.values()
 print(f"{broker.host}:{broker.port}", flush=True)
 import sys
 sys.stdin.read()

@@ -198,7 +198,7 @@ def _confluent_kafka(address: str, topic: str) -> Iterator[int]:
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
         while True:
-            message = consumer.poll(20)
+            message = consumer.poll(120)
             assert message is not None
             assert message.error() is None, message.error()
             yield message.offset()

@@ -41,10 +41,10 @@ def test_what_a_serializer_of_confluent_kafka_writes_its_deserializer_reads(
     context = SerializationContext(topic, MessageField.VALUE)
     producer = Producer({"bootstrap.servers": bootstrap_servers})
     producer.produce(topic, serialize(value, context))
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": topic, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
-    message = consumer.poll(30)
+    message = consumer.poll(120)
     consumer.close()
 
     assert message is not None

@@ -35,7 +35,7 @@ from moldau.testing.waiting import wait_until
 pytestmark = pytest.mark.slow
 
 PARTITIONS = 2
-DEADLINE_S = 90
+DEADLINE_S = 300
 WORDS = tuple(f"word-{number}" for number in range(20))
 
 

@@ -24,7 +24,7 @@ from moldau.testing.wire import WireClient
 
 FIRST_ID = 100
 _HEAP_MB = 256
-_START_SECONDS = 90
+_START_SECONDS = 240
 _METADATA_LOG = TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])
 
 

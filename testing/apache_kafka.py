@@ -27,8 +27,8 @@ from moldau.testing.kafka_jars import KAFKA_VERSION
 
 _STARTED = "Kafka Server started"
 
-_START_SECONDS = 90
-_STOP_SECONDS = 60
+_START_SECONDS = 240
+_STOP_SECONDS = 240
 
 
 class Quorum(enum.Enum):

@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 
 from .requirements import require_program
 
-_TIMEOUT_SECONDS: Final = 60.0
+_TIMEOUT_SECONDS: Final = 180.0
 # The browser reads commands from file descriptor 3 and writes to 4; each message ends with a null byte.
 # The two pipes may have the numbers 4 and 3, so they are moved away first.
 _LAUNCH: Final = """

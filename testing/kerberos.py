@@ -14,7 +14,7 @@ from moldau.testing.requirements import require_program
 REALM: Final = "MOLDAU.TEST"
 _READY: Final = "commencing operation"
 _ATTEMPTS: Final = 5
-_START_S: Final = 60.0
+_START_S: Final = 180.0
 
 
 class KerberosRealm:

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from .waiting import wait_until
 
-_TIMEOUT_S = 60
+_TIMEOUT_S = 180
 
 
 class ProducerLoad:

@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-_TIMEOUT_S = 60.0
+_TIMEOUT_S = 180.0
 
 
 def retried(call: Callable[[], Any]) -> None:

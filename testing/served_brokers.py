@@ -10,7 +10,7 @@ from pathlib import Path
 from .server_process import ServerProcess
 from .waiting import wait_until
 
-_TIMEOUT_S = 60
+_TIMEOUT_S = 180
 
 
 class ServedBrokers:

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 Errors = type[Exception] | tuple[type[Exception], ...]
 
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 180.0
 PAUSE_SECONDS = 0.01
 
 

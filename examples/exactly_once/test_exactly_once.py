@@ -33,7 +33,7 @@ FOLDER = Path(__file__).parent
 SOURCE_PARTITIONS = 4
 TARGET_PARTITIONS = 2
 INSTANCES = ("a", "b", "c")
-DEADLINE_S = 60
+DEADLINE_S = 180
 
 
 @pytest.fixture(scope="module")

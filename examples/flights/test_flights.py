@@ -83,7 +83,7 @@ def test_an_extra_record_is_detected(arguments: tuple[str, ...]) -> None:
     """The comparison itself can fail. This test is the last one, because it modifies the topic."""
     producer = Producer({"bootstrap.servers": arguments[1]})
     producer.produce(arguments[3], key=b"N14228", value=b"{}")
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
     done = run("check.py", *arguments)
 

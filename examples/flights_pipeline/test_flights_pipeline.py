@@ -243,7 +243,7 @@ def produce_values(bootstrap_servers: str, topic: str, values: list[tuple[str, d
     producer = Producer({"bootstrap.servers": bootstrap_servers})
     for key, value in values:
         producer.produce(topic, key=key, value=None if value is None else json.dumps(value))
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def process_all(queries: pipeline.Queries) -> None:

@@ -55,7 +55,7 @@ def make_topics(bootstrap_server: str, topics: Topics) -> None:
 
 def missing_topics(bootstrap_server: str, topics: Topics) -> list[str]:
     """The names of the missing topics."""
-    there = AdminClient({"bootstrap.servers": bootstrap_server}).list_topics(timeout=30).topics
+    there = AdminClient({"bootstrap.servers": bootstrap_server}).list_topics(timeout=120).topics
     return [name for name in topics if name not in there]
 
 

@@ -45,7 +45,7 @@ def _read(bootstrap_servers: str, topic: str, partitions: int, isolation_level: 
         found: list[Found] = []
         at_end: set[int] = set()
         while len(at_end) < partitions:
-            message = consumer.poll(30)
+            message = consumer.poll(120)
             assert message is not None, f"{topic} was not read to the end"
             if message.error() is None:
                 headers = tuple(message.headers() or ())
@@ -71,7 +71,7 @@ def watching(bootstrap_servers: str, topics: Sequence[str]) -> Iterator[Callable
 
     def has_open_transaction() -> bool:
         for topic in topics:
-            ends = [consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)[1] for consumer in consumers]
+            ends = [consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=120)[1] for consumer in consumers]
             if ends[0] < ends[1]:
                 return True
         return False

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 PARTITIONS = 3
 
 # A query that takes longer hangs.
-DEADLINE_S = 120
+DEADLINE_S = 400
 
 
 def produce(client: Client, topic: str, numbers: range, partitions: int = PARTITIONS) -> None:

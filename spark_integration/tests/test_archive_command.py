@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-DEADLINE_S = 150
+DEADLINE_S = 500
 # As users start it: it finds its jars itself. The quick compiler is sufficient for one batch.
 QUICK = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 LOCAL = ("--master", "local[2]", "--spark-config", "spark.driver.memory=500m", "--spark-config", QUICK)
@@ -56,7 +56,7 @@ def _needs_spark(spark: SparkSession) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_a_topic_is_archived_merged_and_replayed(
     spark: SparkSession, bootstrap_servers: str, client: Client, make_topic: MakeTopic, tmp_path: Path
 ) -> None:

@@ -33,7 +33,7 @@ MINUTE_MS = 60_000
 START_MS = 1_767_614_400_000
 WATERMARK_MS = 5 * MINUTE_MS
 
-DEADLINE_S = 60
+DEADLINE_S = 180
 
 
 def at(window: int, second: int = 0) -> int:

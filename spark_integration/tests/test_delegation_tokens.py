@@ -20,7 +20,7 @@ from moldau.testing.requirements import require_gssapi
 
 pytestmark = pytest.mark.full
 
-DEADLINE_S = 280
+DEADLINE_S = 500
 KERBEROS = "com.sun.security.auth.module.Krb5LoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 

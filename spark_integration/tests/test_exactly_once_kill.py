@@ -37,7 +37,7 @@ PARTITIONS = 3
 ROWS = 90_000
 ROWS_OF_BATCH = 6_000
 # A driver that has not started to work in this time hangs.
-DEADLINE_S = 240
+DEADLINE_S = 500
 
 # A driver in a separate process: copies a topic to two others, and prints the number of each batch that it starts.
 DRIVER = """
@@ -60,7 +60,7 @@ stream.trigger(availableNow=True).start().awaitTermination()
 
 
 @pytest.mark.extended
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize("kills", [1, 2, 4])
 def test_each_row_is_written_once_after_kills_at_any_moment(
     spark: SparkSession, bootstrap_servers: str, client: Client, make_topic: MakeTopic, tmp_path: Path, kills: int

@@ -352,7 +352,7 @@ def test_many_failed_attempts_do_not_hide_the_last_marker(job: Job, make_topic: 
     for _ in range(40):
         producer.begin_transaction()
         producer.produce(job.batches_topic, b"aborted", b"0", 0)
-        producer.flush(30)
+        producer.flush(120)
         producer.abort_transaction(30)
 
     assert last_marker(job, 0) == Marker("id-1", 0, Content(1, 1), 2, "content")
@@ -457,7 +457,7 @@ def wait_written(job: Job, topic: str, count: int) -> None:
     try:
         deadline = time.monotonic() + DEADLINE_S
         while time.monotonic() < deadline:
-            _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
+            _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=120)
             if end >= count:
                 return
             consumer.poll(0.01)

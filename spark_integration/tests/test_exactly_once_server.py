@@ -171,7 +171,7 @@ def test_a_query_that_timed_out_can_be_restarted(spark: SparkSession, own_server
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 @pytest.mark.usefixtures("markers_after_death")
 @pytest.mark.parametrize("kills", [2, pytest.param(6, marks=pytest.mark.extended)])
 @pytest.mark.full

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from .conftest import MakeTopic
 
-DEADLINE_S = 240
+DEADLINE_S = 500
 ORDER = {
     "type": "record",
     "name": "order",

@@ -12,7 +12,7 @@ import pytest
 from moldau.spark_integration.connector import JARS, PACKAGES
 from moldau.spark_integration.ivy_lock import IVY, ivy_lock, lock_file
 
-_WAIT_SECONDS = 60
+_WAIT_SECONDS = 180
 
 # Acquires the lock of the folder in its argument, says so, and ends with its standard input.
 _OTHER = """

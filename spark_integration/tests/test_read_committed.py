@@ -81,7 +81,7 @@ class Writers:
 
                 producer.produce(self._topic, b"%d" % number, partition=partition, on_delivery=delivered)
                 self.end_offsets[partition] += 1
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
         assert len(rows) == before + count * len(partitions)
 
     def end(self, writer: int, *, commit: bool) -> None:

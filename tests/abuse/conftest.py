@@ -53,8 +53,10 @@ KEPT_CHILDREN = 4
 # Key types of FindCoordinator, and the error codes of coordinators that are not available yet.
 GROUP, TRANSACTION = 0, 1
 NOT_YET = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+# Only a server that hangs uses all of it: to start, to stop, or for what a test requests from it.
+GUARD_S = 300.0
 # The time for cleanup in the background. Only a leak uses all of it.
-SETTLE_S = 30.0
+SETTLE_S = 120.0
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -233,14 +235,14 @@ def serves_a_client(address: str) -> None:
         wire.call(CreateTopicsRequest(topics=[CreatableTopic(name=topic, num_partitions=1, replication_factor=1)]), 7)
     producer = KafkaProducer(bootstrap_servers=address)
     try:
-        producer.send(topic, b"still here").get(30)
+        producer.send(topic, b"still here").get(120)
     finally:
         producer.close()
     consumer = KafkaConsumer(
         topic,
         bootstrap_servers=address,
         auto_offset_reset="earliest",
-        consumer_timeout_ms=30_000,
+        consumer_timeout_ms=120_000,
         group_id="afterwards",
     )
     try:
@@ -255,7 +257,7 @@ def make_target() -> MakeTarget:
 
     @contextlib.contextmanager
     def make(**options: Any) -> Iterator[Target]:
-        with Broker(**options) as broker:
+        with Broker(**{"timeout_s": GUARD_S, **options}) as broker:
             with Bystander(broker.bootstrap_servers, broker.pid) as bystander:
                 target = Target(broker, bystander)
                 target.start_coordinators()

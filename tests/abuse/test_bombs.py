@@ -182,7 +182,7 @@ def test_large_frames(target: Target, dice: random.Random, long: bool, codec: Co
 @pytest.mark.full
 def test_compaction_of_bombs(make_target: MakeTarget, long: bool) -> None:
     # 45 million records take a minute of CPU on a slow machine, and the process has a reduced priority.
-    with make_target(timeout_s=300.0 if long else 60.0) as target:
+    with make_target() as target:
         target.create_topic("compacted", configs=COMPACTED)
         records = attackers.bomb(Codec.ZSTD, attackers.TINY_RECORD, RECORDS_LONG if long else RECORDS)
         with target.wire() as wire:

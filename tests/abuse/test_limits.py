@@ -146,7 +146,7 @@ def test_no_threads(target: Target, long: bool) -> None:
 
         attackers.in_parallel(30 if long else 6, use)
         attackers.hold(5 if long else 1)
-    with target.wire(timeout_s=30) as wire:
+    with target.wire(timeout_s=120) as wire:
         for topic in ("flushed", "recompressed"):
             try:
                 code = produce(wire, topic, records).error_code

@@ -24,7 +24,7 @@ from .conftest import Run
 
 def connect(bootstrap_servers: str) -> Connection:
     host, _, port = bootstrap_servers.rpartition(":")
-    return Connection(host, int(port), timeout_s=30)
+    return Connection(host, int(port), timeout_s=120)
 
 
 def test_cluster_is_described(ask: Run, bootstrap_servers: str, request: pytest.FixtureRequest) -> None:

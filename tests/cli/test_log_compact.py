@@ -30,7 +30,7 @@ def fill(broker: Broker) -> None:
         for partition in range(2):
             producer.produce("prices", b"%d" % number, b"k%d" % (number % 3), partition)
         producer.produce("plain", b"%d" % number, b"k")
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def consume(run: Run, broker: Broker, topic: str) -> list[dict[str, object]]:

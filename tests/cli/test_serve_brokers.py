@@ -26,7 +26,7 @@ from moldau.testing.wire import WireClient
 
 from .conftest import Run
 
-TIMEOUT_S = 60
+TIMEOUT_S = 180
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import pytest
 
 COMMAND = [sys.executable, "-m", "moldau", "serve"]
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
-DEADLINE_S = 60
+DEADLINE_S = 180
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import pytest
 from moldau.server.concurrency.signals import PATIENCE_SECONDS, EndSignals
 from moldau.server.storage.ephemeral import MARKER, EphemeralDirectory, remove_leftovers
 
-DEADLINE_S = 60
+DEADLINE_S = 180
 # Signals that end a process by default, and that a Python handler can catch.
 SIGNALS = [
     *("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGABRT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGVTALRM", "SIGPROF"),

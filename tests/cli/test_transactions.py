@@ -13,7 +13,7 @@ from moldau.testing.wire import WireClient
 
 from .conftest import Run
 
-TIMEOUT_S = 20
+TIMEOUT_S = 120
 
 
 @pytest.fixture

@@ -156,7 +156,7 @@ def test_ctrl_c_ends_a_client_that_hangs_and_the_report_is_written(tmp_path: Pat
     process = subprocess.Popen(command + adapter, stdout=subprocess.PIPE, text=True)
     wait_until((tmp_path / "started").exists, "the first job")
     process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 130
+    assert process.wait(120) == 130
     assert process.stdout is not None
     process.stdout.close()
     assert json.loads(report.read_text())["complete"] is False

@@ -21,7 +21,7 @@ pytest.importorskip("uvicorn", reason="needs pip install 'moldau[console]'")
 MOLDAU = [sys.executable, "-m", "moldau"]
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("KAFKA_")}
 CONSOLE_READY = "moldau console is ready: "
-DEADLINE_S = 60
+DEADLINE_S = 180
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from .test_messages import NewTopic, places
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
-_TIMEOUT_S = 60
+_TIMEOUT_S = 180
 
 
 def test_the_first_screen_has_what_the_doctor_finds_and_the_brokers(console: Console, bootstrap_servers: str) -> None:

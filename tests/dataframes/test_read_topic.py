@@ -28,7 +28,7 @@ START_MS = 1_769_860_800_000  # 2026-01-31T12:00:00Z
 def create(broker: Broker, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
     topic = f"orders-{uuid.uuid4()}"
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.create_topics([NewTopic(topic, partitions, 1, config=dict(config or {}))])[topic].result(30)
+    admin.create_topics([NewTopic(topic, partitions, 1, config=dict(config or {}))])[topic].result(120)
     return topic
 
 
@@ -308,7 +308,7 @@ def test_an_unknown_topic_is_not_created(kafka: Broker, address: str) -> None:
     with pytest.raises(UnknownTopicError):
         read_topic("nowhere", address)
 
-    assert "nowhere" not in AdminClient({"bootstrap.servers": address}).list_topics(timeout=30).topics
+    assert "nowhere" not in AdminClient({"bootstrap.servers": address}).list_topics(timeout=120).topics
 
 
 def test_records_that_were_deleted_in_the_meantime_are_an_error(kafka: Broker, address: str) -> None:
@@ -327,7 +327,7 @@ def test_a_secured_topic_needs_only_the_acl_for_reading_it() -> None:
     acls = ["writer all topic *", "reader read topic orders"]
     with Broker(users=users, acls=acls) as broker:
         admin = AdminClient(broker.client_config("writer"))
-        admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
+        admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(120)
         producer = Producer(broker.client_config("writer"))
         producer.produce("orders", b"1")
         assert producer.flush(60) == 0

@@ -265,7 +265,7 @@ class KafkaLog:
         assert self.ask("close", str(clean).lower()) == "ok"
 
     def end(self) -> None:
-        self._process.communicate(timeout=20)
+        self._process.communicate(timeout=120)
 
 
 @pytest.fixture(scope="module")

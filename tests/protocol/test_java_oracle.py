@@ -59,7 +59,7 @@ class Oracle:
         )
 
     def close(self) -> None:
-        self._process.communicate(timeout=30)
+        self._process.communicate(timeout=120)
         assert self._process.returncode == 0
 
     def ask(self, name: str, version: int, data: bytes, json_text: bytes = b"") -> tuple[bytes, bytes, bytes]:

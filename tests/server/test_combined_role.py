@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 MOLDAU = 1
 APACHE = 2
 GROUP, TRANSACTION = 0, 1
-TIMEOUT_S = 60
+TIMEOUT_S = 180
 _numbers = itertools.count()
 # Whichever broker requests the creation of an internal topic, each of them gets partitions of it.
 CONFIG = {"offsets.topic.num.partitions": "4", "transaction.state.log.num.partitions": "4"}

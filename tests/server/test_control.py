@@ -33,7 +33,7 @@ class Served(NamedTuple):
 
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
         """The status and the JSON of the response."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         try:
             data = None if body is None else body if isinstance(body, str) else json.dumps(body)
             connection.request(method, path, data, {"Content-Type": "application/json", **headers})
@@ -57,7 +57,7 @@ def served() -> Iterator[Served]:
     create_topic(served.kafka, "orders")
     yield served
     process.terminate()
-    _, log = process.communicate(timeout=30)
+    _, log = process.communicate(timeout=120)
     assert process.returncode == 0
     assert "Traceback" not in log
     assert f"Tests control this server at http://127.0.0.1:{port}" in log
@@ -204,7 +204,7 @@ def test_invalid_requests_are_rejected(
 
 def test_a_method_that_is_not_allowed_names_those_that_are(served: Served) -> None:
     """The body of the rejected request is not taken for another request."""
-    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=120)
     for method in ("PUT", "HEAD"):
         connection.request(method, "/faults", "GET /requests HTTP/1.1\r\n\r\n", {"Content-Type": "application/json"})
         response = connection.getresponse()
@@ -216,7 +216,7 @@ def test_a_method_that_is_not_allowed_names_those_that_are(served: Served) -> No
 
 
 def test_a_request_that_is_not_http_is_rejected_as_json(served: Served) -> None:
-    with socket.create_connection(("127.0.0.1", served.port), timeout=30) as plain:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=120) as plain:
         plain.sendall(b"GET /faults HTTP/x\r\n\r\n")
         head, _, body = b"".join(iter(lambda: plain.recv(4096), b"")).partition(b"\r\n\r\n")
     assert b" 400 " in head.splitlines()[0]

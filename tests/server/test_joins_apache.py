@@ -105,7 +105,7 @@ def test_both_brokers_see_each_other(apache: ApacheKafka, broker: Broker) -> Non
 def test_a_topic_on_this_broker_is_written_and_read(broker: Broker, topic: str) -> None:
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, acks="all")
     sent = [producer.send(topic, str(number).encode(), partition=0) for number in range(100)]
-    assert [each.get(timeout=20).offset for each in sent] == list(range(100))
+    assert [each.get(timeout=120).offset for each in sent] == list(range(100))
     producer.close()
     consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest")
     consumer.assign([TopicPartition(topic, 0)])
@@ -162,7 +162,7 @@ def test_a_missing_topic_is_created_on_demand(broker: Broker) -> None:
 
 def test_data_and_leadership_survive_restarts(apache: ApacheKafka, broker: Broker, topic: str) -> None:
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, acks="all")
-    producer.send(topic, b"before", partition=0).get(timeout=20)
+    producer.send(topic, b"before", partition=0).get(timeout=120)
     producer.close()
     for stop in (broker.stop, broker.kill):
         stop()

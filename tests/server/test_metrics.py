@@ -353,7 +353,7 @@ class _Held:
 
     def unready(self) -> str | None:
         self.held.set()
-        assert self.released.wait(30)
+        assert self.released.wait(120)
         return None
 
     def check(self, alive: Callable[[], None]) -> bool:
@@ -373,7 +373,7 @@ def listening(source: _Held) -> Iterator[Callable[[bytes], socket.socket]]:
         stack.callback(source.released.set)
 
         def connect(data: bytes) -> socket.socket:
-            sock = stack.enter_context(socket.create_connection(("127.0.0.1", listener.port), timeout=30))
+            sock = stack.enter_context(socket.create_connection(("127.0.0.1", listener.port), timeout=120))
             sock.sendall(data)
             return sock
 
@@ -385,7 +385,7 @@ def test_a_connection_that_is_displaced_while_its_request_arrives_does_not_end_t
     with listening(source) as connect:
         idle = [connect(b"GET") for _ in range(MAX_CONNECTIONS - 1)]
         connect(b"GET /readyz HTTP/1.1\r\n\r\n")
-        assert source.held.wait(30)  # all are accepted, because this one was the last
+        assert source.held.wait(120)  # all are accepted, because this one was the last
         new = connect(b"")
         for sock in idle:
             sock.sendall(b" /healthz HTTP/1.1\r\n\r\n")

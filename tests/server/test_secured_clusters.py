@@ -40,7 +40,7 @@ from moldau.testing.waiting import wait_until
 
 from .secured_nodes import ADMIN, ALICE, NODES, PASSWORDS, SecuredNodes
 
-TIMEOUT_S = 60
+TIMEOUT_S = 180
 INTERNAL_TOPICS = {
     "offsets.topic.num.partitions": "4",
     "offsets.topic.replication.factor": "2",

@@ -21,7 +21,7 @@ from moldau.protocol.messages.create_topics import CreatableTopic, CreatableTopi
 from moldau.testing.builders import batch, fetch, produce, produce_request, values
 from moldau.testing.wire import WireClient
 
-DEADLINE_S = 60
+DEADLINE_S = 180
 WRAPPED = """
 import os, sys, threading
 start = threading.Thread.start

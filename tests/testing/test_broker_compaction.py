@@ -35,7 +35,7 @@ def broker() -> Iterator[Broker]:
 def create_topic(broker: Broker, **configs: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     wanted = {"cleanup.policy": "compact", **{name.replace("_", "."): value for name, value in configs.items()}}
-    admin.create_topics([NewTopic(TOPIC, 1, 1, config=wanted)])[TOPIC].result(30)
+    admin.create_topics([NewTopic(TOPIC, 1, 1, config=wanted)])[TOPIC].result(120)
 
 
 def write(broker: Broker, *pairs: tuple[bytes, bytes | None], **config: str | int) -> None:
@@ -43,7 +43,7 @@ def write(broker: Broker, *pairs: tuple[bytes, bytes | None], **config: str | in
     for key, value in pairs:
         producer.produce(TOPIC, value, key)
         producer.poll(0)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def read(broker: Broker) -> Found:
@@ -145,13 +145,13 @@ def test_transactions_are_kept_or_dropped_as_they_ended(broker: Broker) -> None:
         for key in (b"a", b"b"):
             producer.produce(TOPIC, b"%d" % number, key)
         if number % 4 == 3:
-            producer.flush(30)
+            producer.flush(120)
             producer.abort_transaction(30)
         else:
             producer.commit_transaction(30)
     producer.begin_transaction()
     producer.produce(TOPIC, b"open", b"a")
-    producer.flush(30)
+    producer.flush(120)
     broker.compact(TOPIC)
     assert [(key, value) for _offset, key, value in read(broker)][-2:] == [(b"a", b"38"), (b"b", b"38")]
     producer.commit_transaction(30)

@@ -21,7 +21,7 @@ def test_an_expired_transaction_is_aborted_and_its_producer_fenced(broker: Broke
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce("orders", b"one")
-    producer.flush(30)
+    producer.flush(120)
     broker.expire_transaction("billing-1")
     with pytest.raises(KafkaException, match=r"fenced|epoch"):
         producer.commit_transaction(30)

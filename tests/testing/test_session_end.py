@@ -14,7 +14,7 @@ from moldau.testing.session_end import VARIABLE
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="uses pidfd and /proc, which Linux has")
 
-DEADLINE_S = 60
+DEADLINE_S = 180
 
 # Stands for pytest: its child, in its own session, starts another process and ends, so that this one has neither
 # its parent nor its process group in common with the first.
