@@ -186,6 +186,11 @@ _ONLY_PER_LISTENER: Final = frozenset(
     }
 )
 
+# These protect a listener, besides those that begin with ``ssl.`` and ``sasl.``.
+_OF_PROTECTION: Final = frozenset(
+    {"connections.max.reauth.ms", "max.connection.creation.rate", "max.connections", "principal.builder.class"}
+)
+
 # Of the settings for one listener, these can be set for all brokers.
 _OF_LISTENERS_OF_ALL_BROKERS: Final = frozenset(
     {"max.connection.creation.rate", "max.connections", "num.network.threads"}
@@ -220,6 +225,12 @@ def listener_of(name: str) -> str | None:
     if _of_listener(name) is None:
         return None
     return name.removeprefix(_LISTENER_PREFIX).partition(".")[0]
+
+
+def protects_listener(name: str) -> bool:
+    """Whether a setting with the prefix of a listener is one of those without which the listener is more open."""
+    base = base_name(name)
+    return base.startswith(("ssl.", "sasl.")) or base in _OF_PROTECTION
 
 
 def _of_listener(name: str) -> str | None:

@@ -67,7 +67,7 @@ def warnings(config: BrokerConfig) -> list[str]:
     for settings of unknown listeners."""
     of_listeners = {name: listener for name in config.static if (listener := broker.listener_of(name)) is not None}
     existing = _listener_names(config)
-    # Not an error: the listener may be a dynamic setting, or that of another node with the same file.
+    # Not an error unless it protects a listener (`_unknown_listeners`): the listener may be that of another node.
     without_listener = sorted(name for name, listener in of_listeners.items() if listener not in existing)
     misspelled = {name for name in of_listeners if broker.setting_behind(name) is None}
     unknown = sorted(name for name in config.static if name in misspelled or not broker.is_known(name))
@@ -265,6 +265,7 @@ def _security_conflicts(config: BrokerConfig, listeners: tuple[Listener, ...]) -
             rule = f"{listener.name} has {protocol}, which is not one of {', '.join(_SECURITY_PROTOCOLS)}"
             yield _invalid(config, "listener.security.protocol.map", rule)
     yield from _override_conflicts(config)
+    yield from _unknown_listeners(config)
     if config.has_peers:
         yield from _inter_broker_conflicts(config, {listener.name for listener in config.listeners})
     names = {listener.name for listener in listeners} | config.controller_listener_names
@@ -284,6 +285,41 @@ def _override_conflicts(config: BrokerConfig) -> Iterator[ConfigError]:
             right = name.replace(listener, listener.lower(), 1)
             rule = f"it has no effect, because names of listeners are in lower case in settings. Write {right}"
             yield ConfigError(f"Invalid configuration {name}: {rule}", name)
+
+
+def _unknown_listeners(config: BrokerConfig) -> Iterator[ConfigError]:
+    """Settings that make a listener stricter, with a name that no listener has. A listener whose name is misspelled
+    there would be open by mistake.
+
+    Dynamic settings are not checked: they may be those of a listener that is added later.
+    """
+    of_listeners = {name: listener for name in config.static if (listener := broker.listener_of(name)) is not None}
+    protecting = {name: listener for name, listener in of_listeners.items() if broker.protects_listener(name)}
+    if not protecting:
+        return
+    known = _nameable_listeners(config)
+    for name, listener in protecting.items():
+        if listener.lower() not in known:
+            rule = f"there is no listener {listener}, so it has no effect; the listeners are {', '.join(sorted(known))}"
+            if listener.upper() not in _SECURITY_PROTOCOLS:
+                rule += f". If another node has it, add {listener.upper()} to listener.security.protocol.map"
+            yield ConfigError(f"Invalid configuration {name}: {rule}", name)
+
+
+def _nameable_listeners(config: BrokerConfig) -> set[str]:
+    """The names, in lower case, of the listeners of this node and of those that other nodes may have.
+
+    By default, each protocol is also the name of a listener. It is none if a listener with another name has this
+    protocol: then a setting of ``listener.name.ssl`` was meant for that listener.
+    """
+    names = set(_SECURITY_PROTOCOLS) - {each.security_protocol for each in config.listeners}
+    for given in (BrokerConfig(config.static), config):  # a dynamic setting removes no name
+        protocols = given.security_protocols
+        names |= {name for name, protocol in protocols.items() if name != protocol}
+        names |= {each.name for each in (*given.listeners, *given.controller_listeners)}
+        names |= given.controller_listener_names | set(given.advertised_listeners)
+    inter_broker = config.optional_str("inter.broker.listener.name")
+    return {name.lower() for name in (names if inter_broker is None else {*names, inter_broker})}
 
 
 def _inter_broker_conflicts(config: BrokerConfig, names: set[str]) -> Iterator[ConfigError]:

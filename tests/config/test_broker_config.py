@@ -36,15 +36,63 @@ def test_settings_of_unknown_listeners_and_misspelled_ones_of_listeners_cause_wa
         listener_name_public_ssl_client_auth="required",
         listener_name_partners_ssl_client_auth="required",
         listener_name_controller_ssl_client_auth="required",
-        listener_name_pubic_ssl_client_auth="required",
+        listener_name_pubic_num_network_threads="1",
         listener_name_public_ssl_client_aut="required",
         controller_listener_names="CONTROLLER",
     )
     check_broker_config(config)
     assert warnings(config) == [
         "unknown settings, ignored: listener.name.public.ssl.client.aut",
-        "settings of listeners that do not exist, ignored: listener.name.pubic.ssl.client.auth",
+        "settings of listeners that do not exist, ignored: listener.name.pubic.num.network.threads",
     ]
+
+
+_PUBLIC = {"listeners": "PUBLIC://127.0.0.1:9092", "listener_security_protocol_map": "PUBLIC:SSL,SSL:SSL"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (
+            {**_PUBLIC, "listener_name_pubic_ssl_client_auth": "required"},
+            "Invalid configuration listener.name.pubic.ssl.client.auth: there is no listener pubic, so it has no "
+            "effect; the listeners are controller, plaintext, public, sasl_plaintext, sasl_ssl. If another node has "
+            "it, add PUBIC to listener.security.protocol.map (from --set)",
+        ),
+        (
+            {**_PUBLIC, "listener_name_ssl_ssl_client_auth": "required"},
+            "there is no listener ssl, so it has no effect; the listeners are controller, plaintext, public, "
+            "sasl_plaintext, sasl_ssl (from --set)",
+        ),
+        ({**_PUBLIC, "listener_name_pubic_plain_sasl_jaas_config": "x"}, "there is no listener pubic"),
+        ({"listener_name_pubic_max_connections": "5"}, "there is no listener pubic"),
+        ({**_CONTROLLER, "listener_name_controler_ssl_client_auth": "required"}, "there is no listener controler"),
+    ],
+)
+def test_a_protecting_setting_of_a_listener_that_does_not_exist_prevents_startup(
+    settings: dict[str, str], words: str
+) -> None:
+    assert words in refusal(**settings)
+
+
+def test_nodes_may_share_settings_of_listeners_that_only_one_of_them_has() -> None:
+    shared = {
+        "listener_security_protocol_map": "CLIENTS:SSL,INTERNAL:SSL,CONTROLLER:SSL",
+        **{f"listener_name_{name}_ssl_client_auth": "required" for name in ("clients", "internal", "controller")},
+    }
+    listeners = "CLIENTS://localhost:1,INTERNAL://localhost:2"
+    check_broker_config(config_of(**_BROKER, **shared, listeners=listeners, inter_broker_listener_name="INTERNAL"))
+    check_broker_config(config_of(**_CONTROLLER, **shared))
+    of_brokers = {"inter_broker_listener_name": "INTERNAL", "listener_name_internal_ssl_client_auth": "required"}
+    check_broker_config(config_of(**_CONTROLLER, **of_brokers, listener_name_ssl_ssl_client_auth="required"))
+
+
+def test_a_dynamic_setting_makes_no_name_of_a_listener_unknown() -> None:
+    names = {"listeners": "A://a:1,B://b:1", "listener_security_protocol_map": "A:SSL,B:SSL"}
+    config = config_of(**names, listener_name_b_ssl_client_auth="required")
+    without_b = {"listeners": "A://a:1", "listener.security.protocol.map": "A:SSL"}
+    later = {"listener.name.c.ssl.keystore.location": "/c.pem"}  # of a listener that is added after it
+    check_broker_config(config.with_dynamic(default={}, broker_specific={**without_b, **later}))
 
 
 def test_value_has_the_type_of_its_setting() -> None:
