@@ -4,7 +4,7 @@ A request whose client has exceeded its quota is served, and its connection is m
 is read from it (KIP-219). The response has the throttle time. A fetch that exceeds its quota has an empty response.
 
 - Produce: the bytes of the request, when it is answered, also for refused partitions.
-- Fetch: the bytes of the records in the response. A fetch of a replica is not limited.
+- Fetch: the bytes of the response. A fetch of a replica is not limited.
 - CreateTopics, DeleteTopics and CreatePartitions: the partitions that are created or deleted (KIP-599), also if they
   are only validated. While the quota is exceeded, newer versions refuse topics with THROTTLING_QUOTA_EXCEEDED. Only
   such a response of these versions has a throttle time.
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ...log.descriptors import FileRange
 from ...metadata.topic_names import invalid_reason
 from ...protocol.api import ApiKey
+from ...protocol.codec import encode_parts
 from ...protocol.errors import ErrorCode, KafkaError
 from ...protocol.steps import completed
 from ...protocol.uuid import ZERO_UUID
@@ -50,6 +51,11 @@ if TYPE_CHECKING:
 
 _MAX_RATES: Final = 10_000
 """A client may use any number of client ids. If there are more rates, those of idle clients are forgotten first."""
+_MANY_PARTITIONS: Final = 1000
+_BYTES_OF_PARTITION: Final = 40
+"""Of a partition in the response to a fetch, besides its records."""
+_BYTES_OF_RESPONSE: Final = 64
+"""Of such a response, besides its partitions."""
 _METERED: Final = {ApiKey.PRODUCE: PRODUCER_BYTE_RATE, ApiKey.FETCH: CONSUMER_BYTE_RATE}
 _STRICT_SINCE: Final = {ApiKey.CREATE_TOPICS: 6, ApiKey.DELETE_TOPICS: 5, ApiKey.CREATE_PARTITIONS: 3}
 """Clients know THROTTLING_QUOTA_EXCEEDED since these versions."""
@@ -105,7 +111,13 @@ class ClientQuotas:
     def _meter_bytes(self, context: ServedRequest, quota: Quota, size: int) -> None:
         request = context.request
         if context.route.api.key is ApiKey.FETCH:
-            request.max_bytes = min(request.max_bytes, int(quota.limit * self._window.largest_burst_s))
+            # Without what the response has besides records, because a response above the burst is never sent.
+            session = self._sessions.get(request.session_id)
+            partitions = sum(len(topic.partitions) for topic in request.topics)
+            partitions += 0 if session is None else len(session.partitions)
+            rest = _BYTES_OF_RESPONSE + partitions * _BYTES_OF_PARTITION
+            largest = int(quota.limit * self._window.largest_burst_s)
+            request.max_bytes = min(request.max_bytes, max(1, largest - rest))
             context.amend(partial(self._fetched, context, quota))
         elif request.acks == 0:  # there will be no response
             context.connection.mute(self._used(quota, size))
@@ -137,7 +149,7 @@ class ClientQuotas:
         """Send no records, which do not count then."""
         quota = self._quota(context)
         if quota is not None:
-            self._used(quota, -_size_of_records(response))
+            self._used(quota, -_fetched_bytes(response, context.api_version))
         self._empty(context, response)
 
     def _quota(self, context: ServedRequest) -> Quota | None:
@@ -155,7 +167,7 @@ class ClientQuotas:
         connection.mute(response.throttle_time_ms)
 
     def _fetched(self, context: ServedRequest, quota: Quota, response: FetchResponse) -> None:
-        size = _size_of_records(response)
+        size = _fetched_bytes(response, context.api_version)
         throttle_ms = self._used(quota, size)
         if throttle_ms > 0:
             self._used(quota, -size)
@@ -293,8 +305,18 @@ class ClientQuotas:
             del self._rates[next(iter(self._rates))]
 
 
-def _size_of_records(response: FetchResponse) -> int:
-    return sum(len(data.records or b"") for topic in response.responses for data in topic.partitions)
+def _fetched_bytes(response: FetchResponse, version: int) -> int:
+    """The bytes of a response without its header, with the four bytes of its length, as Apache Kafka counts them.
+
+    Those of very many partitions are estimated: this is no work in slices.
+    """
+    partitions = sum(len(topic.partitions) for topic in response.responses)
+    if partitions > _MANY_PARTITIONS:
+        records = sum(len(data.records or b"") for topic in response.responses for data in topic.partitions)
+        return records + partitions * _BYTES_OF_PARTITION
+    parts: list[Any] = []
+    encode_parts(response, version, parts)
+    return 4 + sum(map(len, parts))
 
 
 def _is_between_nodes(context: ServedRequest) -> bool:

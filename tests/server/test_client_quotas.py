@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from moldau.protocol.codec import encode
 from moldau.protocol.errors import ErrorCode
 from moldau.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from moldau.protocol.messages.api_versions import ApiVersionsRequest
@@ -15,13 +16,14 @@ from moldau.protocol.messages.create_topics import CreatableTopic, CreateTopicsR
 from moldau.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from moldau.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from moldau.protocol.messages.describe_groups import DescribeGroupsRequest
+from moldau.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from moldau.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from moldau.server.metrics.families import text_of
 from moldau.server.metrics.quotas import quota_families
 from moldau.server.network.connection import MUTED
 from moldau.server.network.connection_limits import ConnectionLimits
 from moldau.server.network.listeners import _as_peer
-from moldau.server.requests.client_quotas import ClientQuotas
+from moldau.server.requests.client_quotas import ClientQuotas, _fetched_bytes
 from moldau.testing.builders import batch, fetch_request, produce_request, values
 from moldau.testing.wire import WireClient
 
@@ -82,6 +84,15 @@ def unmute(server: RunningServer) -> None:
             connection.unmute()
 
     server.call(end)
+
+
+def with_stopped_clock(server: RunningServer) -> ClientQuotas:
+    """The quotas of a server. What was used stays used, however slow the machine is."""
+    assert server.server.broker is not None
+    quotas = server.server.broker.mutation_quotas
+    assert isinstance(quotas, ClientQuotas)
+    quotas._clock = lambda: 1000.0
+    return quotas
 
 
 @pytest.fixture
@@ -192,6 +203,30 @@ def test_a_consumer_gets_an_empty_response_and_is_muted(limited: RunningServer, 
         assert values(response.responses[0].partitions[0]) == [bytes(50_000)]
 
 
+def test_the_whole_response_counts_for_the_quota_of_a_consumer(limited: RunningServer) -> None:
+    quotas = with_stopped_clock(limited)
+
+    def consumed() -> float:
+        rates = [rate for key, rate in quotas._rates.items() if key[0] == CONSUMED]
+        return sum(sample.total for rate in rates for sample in rate._samples)
+
+    with limited_wire(limited, "other") as other:
+        produce(other, batch(bytes(1000)))
+    with limited_wire(limited) as wire:
+        for offset in (0, 1):  # with records, and without
+            before = limited.call(consumed)
+            response = fetch(wire, offset)
+            assert response.throttle_time_ms == 0
+            # As Apache Kafka counts it: the body, and the four bytes of the length, without the header.
+            assert limited.call(consumed) - before == 4 + len(encode(response, 11))
+
+
+def test_the_bytes_of_very_many_partitions_are_estimated() -> None:
+    data = [PartitionData(partition_index=index, records=bytes(100)) for index in range(1001)]
+    response = FetchResponse(responses=[FetchableTopicResponse(topic_id=bytes(15) + b"1", partitions=data)])
+    assert _fetched_bytes(response, 17) == pytest.approx(len(encode(response, 17)), rel=0.05)
+
+
 def test_a_response_is_not_larger_than_the_burst(limited: RunningServer) -> None:
     alter(limited, {"client_id": "limited"}, consumer_byte_rate=1000)
     with limited_wire(limited, "other") as other:
@@ -209,6 +244,7 @@ def topics(*names: str, partitions: int = 1) -> list[CreatableTopic]:
 def test_the_creation_of_topics_is_refused_while_the_quota_is_exceeded(server: RunningServer) -> None:
     """A burst of 11 partitions passes, and the topic that exceeds it."""
     alter(server, {"client_id": "limited"}, controller_mutation_rate=1)
+    with_stopped_clock(server)
     with limited_wire(server) as wire:
         response = wire.call(CreateTopicsRequest(topics=topics("first", partitions=11), timeout_ms=60_000), 7)
         response = wire.call(CreateTopicsRequest(topics=topics("a", partitions=9), timeout_ms=60_000), 7)
@@ -244,6 +280,7 @@ def test_the_creation_of_topics_is_refused_while_the_quota_is_exceeded(server: R
 def test_automatic_creation_uses_the_quota(server: RunningServer) -> None:
     """Otherwise the quota would be no limit: every client can ask for the metadata of topics that do not exist."""
     alter(server, {"client_id": "limited"}, controller_mutation_rate=1)
+    with_stopped_clock(server)
 
     def errors(wire: WireClient, *names: str) -> list[int]:
         wanted = [MetadataRequestTopic(name=name) for name in names]
