@@ -91,13 +91,13 @@ class Security(NamedTuple):
         """Begin TLS, if it is used. Raises OSError."""
         return sock if self.tls is None else self.tls.wrap_socket(sock, server_hostname=host)
 
-    def new_sasl_client(self) -> SaslClient | None:
-        """An authentication, if SASL is used."""
+    def new_sasl_client(self, host: str) -> SaslClient | None:
+        """An authentication at a host, if SASL is used."""
         if self.credentials is None:
             return None
         from ..security.sasl_client import new_client
 
-        return new_client(self.credentials, secrets.token_urlsafe(18))
+        return new_client(self.credentials, secrets.token_urlsafe(18), host)
 
     def of_kafka_python(self) -> dict[str, Any]:
         """The settings of clients of kafka-python."""
@@ -107,10 +107,27 @@ class Security(NamedTuple):
         if self.credentials is not None:
             if self.credentials.by_token:
                 raise Failure("this command cannot authenticate with a delegation token (a limit of kafka-python)")
+            if self.credentials.mechanism == "GSSAPI":
+                raise Failure(
+                    "this command cannot authenticate with GSSAPI, because it uses kafka-python; other commands can"
+                )
             settings["sasl_mechanism"] = self.credentials.mechanism
+            if self.credentials.token is not None:
+                return settings | {"sasl_oauth_token_provider": _token_provider(self.credentials.token)}
             settings["sasl_plain_username"] = self.credentials.user
             settings["sasl_plain_password"] = self.credentials.password
         return settings
+
+
+def _token_provider(token: Callable[[], str]) -> object:
+    """Tokens for kafka-python. It reports an exception of the provider as a connection that failed."""
+    from kafka.net.sasl.oauth import AbstractTokenProvider
+
+    class Tokens(AbstractTokenProvider):  # type: ignore[misc]
+        def token(self) -> str:
+            return token()
+
+    return Tokens()
 
 
 PLAINTEXT: Final = Security()
@@ -122,21 +139,11 @@ def security_of(properties: Mapping[str, str]) -> Security:
     if protocol not in _PROTOCOLS:
         raise Failure(f"security.protocol {protocol!r} is not one of {', '.join(_PROTOCOLS)}")
     tls = _tls(properties) if protocol.endswith("SSL") else None
-    credentials = _credentials(properties) if protocol.startswith("SASL_") else None
-    return Security(protocol, tls, credentials)
+    if not protocol.startswith("SASL_"):
+        return Security(protocol, tls)
+    from .client_credentials import credentials
 
-
-def _credentials(properties: Mapping[str, str]) -> Credentials:
-    from ..security.sasl_client import MECHANISMS, SaslClientError, credentials_of
-
-    if "sasl.mechanism" not in properties:
-        raise Failure(f"sasl.mechanism is missing; set it to one of {', '.join(MECHANISMS)}")
-    if "sasl.jaas.config" not in properties:
-        raise Failure("sasl.jaas.config is missing; it has the name and the password of the user")
-    try:
-        return credentials_of(properties["sasl.mechanism"].strip(), properties["sasl.jaas.config"])
-    except SaslClientError as error:
-        raise Failure(str(error)) from None
+    return Security(protocol, tls, credentials(properties))
 
 
 def _tls(properties: Mapping[str, str]) -> ssl.SSLContext:

@@ -114,7 +114,7 @@ class Connection:
         return answer
 
     def _authenticate(self) -> None:
-        client = self.security.new_sasl_client()
+        client = self.security.new_sasl_client(self.host)
         if client is None:
             return
         from ..security.sasl_client import SaslClientError
@@ -130,8 +130,8 @@ class Connection:
         if answer.error_code:
             raise PeerError(f"the listener has no SASL ({ErrorCode(answer.error_code).name})")
         version = min(offered[ApiKey.SASL_AUTHENTICATE], SaslAuthenticateRequest.STABLE_VERSIONS.highest)
-        token: bytes | None = client.first()
         try:
+            token: bytes | None = client.first()
             while token is not None:
                 answer = self._exchange(SaslAuthenticateRequest(auth_bytes=token), version)
                 if answer.error_code:

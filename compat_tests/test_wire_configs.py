@@ -40,6 +40,7 @@ DYNAMIC_BROKER, DYNAMIC_DEFAULT_BROKER, STATIC_BROKER, DEFAULT = 2, 3, 4, 5
 UNKNOWN_TYPE = 0
 
 LISTENER = "listener.name.other."
+EXISTING = "listener.name.plaintext."
 CLASSES = {"ssl.engine.factory.class": "org.apache.kafka.common.security.ssl.DefaultSslEngineFactory"}
 SAMPLES = {ConfigType.BOOLEAN: "true", ConfigType.INT: "1", ConfigType.LONG: "1"}
 # For these, only values that fit the running server are accepted.
@@ -186,7 +187,7 @@ def name_of_last(settings: Mapping[str, object]) -> str:
 def test_static_settings_of_a_listener_are_described(
     new_server: Callable[..., Any], request: pytest.FixtureRequest
 ) -> None:
-    config = {LISTENER + "max.connections": "7", LISTENER + "ssl.key.password": "s"}
+    config = {EXISTING + "max.connections": "7", EXISTING + "ssl.key.password": "s"}
     apache = bool(request.config.getoption("apache"))
     if apache:  # Moldau's test broker refuses unknown names; tests/server/test_unknown_settings.py has the same for it
         config["some.plugin.setting"] = "secret"
@@ -197,10 +198,10 @@ def test_static_settings_of_a_listener_are_described(
             assert described(wire, BROKER, own, "some.plugin.setting") == (
                 (None, STATIC_BROKER, UNKNOWN_TYPE, True, True, unknown)
             )
-        name = LISTENER + "max.connections"
+        name = EXISTING + "max.connections"
         synonyms = [(name, "7", STATIC_BROKER), ("max.connections", "2147483647", DEFAULT)]
         assert described(wire, BROKER, own, name) == ("7", STATIC_BROKER, INT, True, False, synonyms)
-        name = LISTENER + "ssl.key.password"
+        name = EXISTING + "ssl.key.password"
         assert described(wire, BROKER, own, name) == (
             (None, STATIC_BROKER, PASSWORD, True, True, [(name, None, STATIC_BROKER)])
         )

@@ -8,6 +8,7 @@ It needs the package gssapi, which only servers with the mechanism GSSAPI import
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Final
 
 import gssapi
@@ -94,24 +95,20 @@ class Acceptor(_Messages):
         return result.token or b""
 
 
-class Initiator(_Messages):
+class _Client(_Messages):
     """The client's side; see `security.gssapi.SecurityContext`."""
 
     _context: gssapi.SecurityContext
 
-    def __init__(self, principal: str, keytab: str | None, service: str) -> None:
-        """``keytab``: see `ServiceKey`. ``service``: ``name@host``. Raises `SecurityContextError`."""
-        self.client = principal
-        # Tickets stay in memory, for all contexts of the principal.
-        keytab = keytab or os.environ.get("KRB5_KTNAME", "/etc/krb5.keytab")
-        store = {"client_keytab": keytab, "ccache": f"MEMORY:moldau-{principal}"}
+    def __init__(self, principal: str | None, store: Mapping[str, str] | None, service: str) -> None:
         try:
             credentials = gssapi.Credentials(
-                name=gssapi.Name(principal, gssapi.NameType.kerberos_principal),
+                name=None if principal is None else gssapi.Name(principal, gssapi.NameType.kerberos_principal),
                 usage="initiate",
                 store=store,
                 mechs=[gssapi.MechType.kerberos],
             )
+            self.client = str(credentials.name) if principal is None else principal
             self._context = gssapi.SecurityContext(
                 name=gssapi.Name(service, gssapi.NameType.hostbased_service),
                 creds=credentials,
@@ -133,6 +130,24 @@ class Initiator(_Messages):
             return self._context.step(token or None) or b""
         except GSSError as error:
             raise SecurityContextError(_text(error)) from None
+
+
+class Initiator(_Client):
+    """The client with a key."""
+
+    def __init__(self, principal: str, keytab: str | None, service: str) -> None:
+        """``keytab``: see `ServiceKey`. ``service``: ``name@host``. Raises `SecurityContextError`."""
+        # Tickets stay in memory, for all contexts of the principal.
+        keytab = keytab or os.environ.get("KRB5_KTNAME", "/etc/krb5.keytab")
+        super().__init__(principal, {"client_keytab": keytab, "ccache": f"MEMORY:moldau-{principal}"}, service)
+
+
+class TicketHolder(_Client):
+    """The client with the tickets of the user of this process (``kinit``)."""
+
+    def __init__(self, principal: str | None, service: str) -> None:
+        """``principal`` None: that of the tickets. Raises `SecurityContextError`."""
+        super().__init__(principal, None, service)
 
 
 def default_realm() -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +13,8 @@ import pytest
 from moldau.testing import Broker
 from moldau.testing.authority import Authority
 
+from ..server.http_provider import Handler, served
+from ..server.test_oauthbearer import unsigned
 from .conftest import Result, Run
 
 
@@ -138,3 +142,81 @@ def test_values_of_the_file_may_come_from_variables(
     refused = run("topics", "list", "-b", secured.broker.bootstrap_servers, "--command-config", path)
     assert refused.code != 0
     assert "there is no such variable" in refused.err
+
+
+OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+
+
+@pytest.fixture(scope="module")
+def token_broker() -> Iterator[Broker]:
+    listener = "listener.name.sasl_plaintext"
+    config = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
+        f"{listener}.sasl.enabled.mechanisms": "OAUTHBEARER",
+        f"{listener}.oauthbearer.sasl.jaas.config": f"{OAUTH};",
+        f"{listener}.moldau.allow.unsecured.tokens": "true",
+        "connection.failed.authentication.delay.ms": "0",
+    }
+    with Broker(config=config) as broker:
+        yield broker
+
+
+def of_tokens(
+    run: Run, broker: Broker, command: tuple[str, ...], changes: dict[str, str], input: bytes = b""
+) -> Result:
+    properties = {
+        "bootstrap.servers": broker.address_of("SASL_PLAINTEXT"),
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.jaas.config": f'{OAUTH} clientId="commands" clientSecret="a secret";',
+    } | {f"sasl.{name.replace('_', '.')}": value for name, value in changes.items()}
+    options = [part for name, value in properties.items() for part in ("--command-property", f"{name}={value}")]
+    return run(*command, *options, input=input)
+
+
+def test_commands_with_a_token_of_a_file(run: Run, token_broker: Broker, tmp_path: Path) -> None:
+    def called(*command: str, input: bytes = b"", **changes: str) -> Result:
+        changes = {"oauthbearer_token_endpoint_url": path.as_uri()} | changes
+        return of_tokens(run, token_broker, command, changes, input)
+
+    path = tmp_path / "token"
+    path.write_text(unsigned())
+    assert called("topics", "create", "events").code == 0
+    assert called("produce", "events", input=b"one\n").code == 0  # with kafka-python
+    assert called("consume", "events", "--from-beginning", "--max-messages", "1").lines == ["one"]
+    path.write_text(unsigned(exp=1))
+    assert "was not authenticated" in refused(called("topics", "list"))
+    assert "was not authenticated" in refused(called("produce", "events", input=b"two\n"))
+    path.unlink()
+    assert f"the token in {path} cannot be read: No such file" in refused(called("topics", "list"))
+    without = refused(called("topics", "list", oauthbearer_token_endpoint_url=""))
+    assert "OAUTHBEARER cannot be used: sasl.oauthbearer.token.endpoint.url" in without
+    other = refused(called("topics", "list", login_callback_handler_class="a.B"))
+    assert "sasl.login.callback.handler.class is a.B, but must be" in other
+
+
+def test_commands_with_a_token_of_a_provider(run: Run, token_broker: Broker) -> None:
+    class Provider(Handler):
+        method = "POST"
+
+        def answer(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            assert b64decode(self.headers["Authorization"].removeprefix("Basic ")) == b"commands:a secret"
+            self.respond(json.dumps({"access_token": unsigned()}).encode())
+
+    with served(Provider) as address:
+        url = {"oauthbearer_token_endpoint_url": f"{address}/token"}
+        listed = of_tokens(run, token_broker, ("topics", "list"), url)
+    assert listed.code == 0, listed.err
+
+
+def test_what_gssapi_lacks_is_named(run: Run, token_broker: Broker) -> None:
+    def listed(options: str, **changes: str) -> str:
+        module = f"com.sun.security.auth.module.Krb5LoginModule required {options};"
+        login = {"mechanism": "GSSAPI", "jaas_config": module, "kerberos_service_name": "kafka"} | changes
+        return refused(of_tokens(run, token_broker, ("topics", "list"), login))
+
+    assert "sasl.kerberos.service.name is missing" in listed("useTicketCache=true", kerberos_service_name="")
+    assert "the option principal is missing" in listed("useKeyTab=true")
+    missing = listed('useKeyTab=true keyTab="/missing.keytab" principal="alice"')
+    assert "the keytab /missing.keytab cannot be read: No such file" in missing

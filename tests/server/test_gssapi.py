@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from moldau.cli.client_security import security_of
+from moldau.cli.connection import Connection, PeerError
 from moldau.config.broker_config import BrokerConfig, StaticValue
 from moldau.config.definition import ConfigError
 from moldau.protocol.errors import ErrorCode
+from moldau.protocol.messages.metadata import MetadataRequest
 from moldau.security.sasl_client import SaslClientError
 from moldau.server.network.link_security import HANDSHAKE_VERSION, LinkSecurity, SaslLogin
 from moldau.server.nodes.listener_reload import ListenerReload
@@ -159,6 +162,30 @@ def test_a_node_authenticates_at_another_one(serve: Any, kerberos: Kerberos) -> 
         first = unknown.after_handshake(wire.call(unknown.first(), HANDSHAKE_VERSION))
         with pytest.raises(SaslClientError, match=r"Kerberos: .* not found in Kerberos database"):
             first()
+
+
+@pytest.mark.full
+def test_a_command_authenticates(serve: Any, kerberos: Kerberos, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a keytab, and with the tickets of the user, which are of a client here."""
+    port = int(serve().address.rpartition(":")[2])
+
+    def listed(options: str) -> Connection:
+        properties = {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "GSSAPI",
+            "sasl.kerberos.service.name": "kafka",
+            "sasl.jaas.config": f"{MODULE} {options};",
+        }
+        return Connection("localhost", port, timeout_s=60, security=security_of(properties))
+
+    with listed(f'useKeyTab=true keyTab="{kerberos.users["alice"]}" principal="alice"') as connection:
+        assert connection.ask(MetadataRequest(topics=[])).brokers
+    monkeypatch.setenv("KRB5CCNAME", "MEMORY:of-the-user")
+    with pytest.raises(PeerError, match="the authentication failed: Kerberos: "):
+        listed("useTicketCache=true")
+    monkeypatch.setenv("KRB5_CLIENT_KTNAME", str(kerberos.users["bob/admin"]))
+    with listed("useTicketCache=true") as connection:
+        assert connection.ask(MetadataRequest(topics=[])).brokers
 
 
 @pytest.mark.full
