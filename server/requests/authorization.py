@@ -383,7 +383,7 @@ def _may_create(checked: Checked, name: str) -> bool:
 
 
 def _describe_topic_partitions(checked: Checked) -> Sliced[Response | None]:
-    from ...protocol.messages.describe_topic_partitions import TopicRequest
+    from ...protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsResponse, TopicRequest
 
     request = checked.request
     if request.topics:
@@ -404,17 +404,15 @@ def _describe_topic_partitions(checked: Checked) -> Sliced[Response | None]:
         lambda name: checked.allows(Can.DESCRIBE, On.TOPIC, name, logged=False),
     )
     if not names:
-        from ...protocol.messages.describe_topic_partitions import DescribeTopicPartitionsResponse
-
         return DescribeTopicPartitionsResponse()
     request.topics = [TopicRequest(name=name) for name in names]
     cursor = request.cursor
-    if cursor is not None and cursor.topic_name not in names:
-        request.topics.append(TopicRequest(name=cursor.topic_name))
-        hidden = cursor.topic_name
-        checked.amend(
-            lambda response: setattr(response, "topics", [topic for topic in response.topics if topic.name != hidden])
-        )
+    if cursor is not None and cursor.topic_name not in names and cursor.partition_index >= 0:
+        # The page begins with the next topic, whether the topic of the cursor exists or not.
+        following = [name for name in names if name > cursor.topic_name]
+        if not following:
+            return DescribeTopicPartitionsResponse()
+        request.cursor = Cursor(topic_name=min(following), partition_index=0)
     return None
 
 

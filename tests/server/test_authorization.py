@@ -573,6 +573,26 @@ def test_the_existence_of_a_topic_is_not_revealed(secured: Secured, name: str) -
     assert "missing" not in secured.running.broker.metadata.image.topics_by_name
 
 
+def test_the_cursor_of_a_page_of_topics_reveals_no_topic(secured: Secured) -> None:
+    """A page that begins with a topic that the client may not describe begins with the next one."""
+    names = ("cursor-a", "cursor-b", "cursor-c")
+    for name in names:
+        secured.running.create_topic(name, partitions=2)
+    for name in ("cursor-a", "cursor-c"):
+        secured.acl(Can.DESCRIBE, On.TOPIC, name)
+    pages = []
+    with secured.login() as wire:
+        for name in ("cursor-b", "cursor-bb", "cursor-d", "t"):
+            request = describe_topic_partitions.DescribeTopicPartitionsRequest(
+                response_partition_limit=1,
+                cursor=describe_topic_partitions.Cursor(topic_name=name, partition_index=0),
+            )
+            page = wire.call(request, 0)
+            following = page.next_cursor and (page.next_cursor.topic_name, page.next_cursor.partition_index)
+            pages.append(([topic.name for topic in page.topics], following))
+    assert pages == [(["cursor-c"], ("cursor-c", 1))] * 2 + [([], None)] * 2
+
+
 def test_operations_on_a_topic_that_does_not_exist_are_described(secured: Secured) -> None:
     """As in Apache Kafka: the client may describe it, so it learns which operations it may perform."""
     secured.acl(Can.WRITE, On.TOPIC, "missing")
