@@ -14,10 +14,11 @@ template with four blanks. It serves later requests with the same bytes:
    responses (`_Replicating`), with one timer. They are sent together when the replicas have the last of the records.
 
 All other requests take the slow path, each time: the first request, other shapes and versions, ``acks=0``, the first
-batch of a transaction, a partition that is no longer led here, an append that waits for a flush alone, and a batch that
-is special or invalid in any way. The fast path never rejects: anything it cannot append unchanged falls back to the
-slow path, which determines the response. So the fast path decides nothing that the slow path does not decide, and the
-bytes of both responses are the same. If records are appended and not replicated, the slow path builds the response.
+batch of a transaction, one whose transactional id was not checked, a partition that is no longer led here, an append
+that waits for a flush alone, and a batch that is special or invalid in any way. The fast path never rejects: anything
+it cannot append unchanged falls back to the slow path, which determines the response. So the fast path decides nothing
+that the slow path does not decide, and the bytes of both responses are the same. If records are appended and not
+replicated, the slow path builds the response.
 
 If a decision on the slow path depends on more than the request, the partition and the batch (an access control list, a
 quota), a change of that must discard the entries.
@@ -78,12 +79,21 @@ class _Entry:
     __slots__ = ("acks", "form", "partition", "result_position", "route", "timeout_ms", "transactional")
 
     def __init__(
-        self, partition: Partition, request: ProduceRequest, route: Route, form: bytearray, result_position: int
+        self,
+        partition: Partition,
+        request: ProduceRequest,
+        route: Route,
+        form: bytearray,
+        result_position: int,
+        *,
+        transactional: bool,
     ) -> None:
+        """``transactional``: the request had records of a transaction. Otherwise, the client has not been authorized
+        for the transactional id."""
         self.partition = partition
         self.acks = request.acks
         self.timeout_ms = request.timeout_ms
-        self.transactional = request.transactional_id is not None
+        self.transactional = transactional
         self.route = route
         self.form = form
         self.result_position = result_position
@@ -324,7 +334,9 @@ class ProduceFastPath:
         repeated = bytes(frame[_HEADER_SIZE:position])
         entries = self._entries.setdefault(len(repeated), {})
         known = entries.get(repeated)
-        if known is not None and known.partition is partition:
+        attributes = data.records[ATTRIBUTES_POSITION + 1]
+        transactional = request.transactional_id is not None and bool(attributes & TRANSACTIONAL_MASK)
+        if known is not None and known.partition is partition and (known.transactional or not transactional):
             return  # this request was special
         saved = result.base_offset, result.log_append_time_ms, result.log_start_offset
         result.base_offset, result.log_append_time_ms, result.log_start_offset = _BLANK
@@ -334,7 +346,7 @@ class ProduceFastPath:
         if len(entries) >= MAX_ENTRIES or len(self._entries) > MAX_LENGTHS:
             self._entries.clear()
             entries = self._entries[len(repeated)] = {}
-        entries[repeated] = _Entry(partition, request, route, form, result_position)
+        entries[repeated] = _Entry(partition, request, route, form, result_position, transactional=transactional)
 
 
 def _in_transaction(partition: Partition, records: memoryview) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from moldau.log.verification import DISABLED
 from moldau.protocol.acl import AclOperation as Can
 from moldau.protocol.acl import AclResource as On
 from moldau.protocol.api import ApiKey
@@ -684,6 +685,35 @@ def test_the_fast_path_ends_when_acls_change(secured: Secured) -> None:
         secured.clear()
         assert produce(wire, "fast", batch(b"denied")).error_code == TOPIC_AUTH
         assert values(fetch_records(plain, "fast", 0)) == [b"x"] * 5
+
+
+def test_the_fast_path_appends_to_no_transaction_whose_id_was_not_checked(secured: Secured) -> None:
+    """Plain records need no ACL for the transactional id of their request, but it taught the fast path."""
+    secured.running.create_topic("shared")
+    secured.acl(Can.WRITE, On.TOPIC, "shared")
+
+    def sent(wire: WireClient, records: bytes) -> int:
+        request = produce_request("shared", records)
+        request.transactional_id = "x"
+        (response,) = wire.call(request, 9).responses[0].partition_responses
+        return int(response.error_code)
+
+    def in_transaction(sequence: int) -> bytes:
+        return batch(b"y", transactional=True, producer_id=6, producer_epoch=0, base_sequence=sequence)
+
+    server, first = secured.running, in_transaction(0)
+    partition = server.partition("shared", 0)  # with the transaction of another client
+    server.call(lambda: partition.append(first, acks=1, now_ms=server.broker.now_ms(), verification=DISABLED))
+    with secured.login() as wire:
+        for _ in range(3):
+            assert sent(wire, batch(b"plain")) == 0
+        assert sent(wire, in_transaction(1)) == TXN_AUTH
+        secured.acl(Can.WRITE, On.TRANSACTIONAL_ID, "x")
+        assert [sent(wire, in_transaction(sequence)) for sequence in (1, 2, 3)] == [0, 0, 0]
+        (connection,) = (each for each in server.network.connections if each.authentication.principal == "User:alice")
+        assert connection.produce_fast_path is not None
+        (entries,) = connection.produce_fast_path._entries.values()
+        assert [entry.transactional for entry in entries.values()] == [True]
 
 
 class Session:
