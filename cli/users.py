@@ -73,7 +73,8 @@ def list_users(as_json: bool, bootstrap_server: str) -> None:
 )  # fmt: skip
 @bootstrap_option
 def set_user(name: str, password_file: Path | None, mechanism: str, iterations: int, bootstrap_server: str) -> None:
-    """Set the password of a user, who is created if necessary. Without --password-file, the command asks for it.
+    """Set the password of a user, who is created if necessary. Without --password-file, the command asks for it, or
+    reads it from standard input if that is no terminal.
 
     The server receives a salted hash of the password. Existing connections of the user stay open.
 
@@ -107,7 +108,12 @@ def remove_user(name: str, mechanism: str, bootstrap_server: str) -> None:
 
 def _password(path: Path | None) -> str:
     if path is None:
-        return str(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
+        if sys.stdin.isatty():
+            return str(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
+        line = sys.stdin.readline().rstrip("\r\n")
+        if not line:
+            raise Failure("there is no terminal, and standard input has no password; use --password-file")
+        return line
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

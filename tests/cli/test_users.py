@@ -36,3 +36,12 @@ def test_a_password_must_be_readable(ask: Run, tmp_path: Path) -> None:
         refused = ask("users", "set", "bob", "--password-file", str(path))
         assert refused.code == 1
         assert problem in refused.err
+
+
+def test_without_a_terminal_the_password_is_read_from_standard_input(ask: Run) -> None:
+    assert ask("users", "set", "carol-of-users", input=b"secret\n").code == 0
+    wait_until(lambda: "carol-of-users" in ask("users", "list").text, "the user")
+    ask("users", "remove", "carol-of-users")
+    refused = ask("users", "set", "carol-of-users")
+    assert refused.code == 1
+    assert "standard input has no password; use --password-file" in refused.err
