@@ -63,8 +63,8 @@ def check_broker_config(config: BrokerConfig) -> None:
 
 
 def warnings(config: BrokerConfig) -> list[str]:
-    """Given settings without effect: a line for unknown names, one for settings that Moldau does not use yet, and one
-    for settings of unknown listeners."""
+    """Given settings without effect: a line for unknown names, one for settings that Moldau does not use yet, one for
+    settings of unknown listeners, and one for those of TLS and SASL for a listener without it."""
     of_listeners = {name: listener for name in config.static if (listener := broker.listener_of(name)) is not None}
     existing = _listener_names(config)
     # Not an error unless it protects a listener (`_unknown_listeners`): the listener may be that of another node.
@@ -79,7 +79,24 @@ def warnings(config: BrokerConfig) -> list[str]:
         lines.append(f"settings that have no effect yet: {', '.join(without_effect)}")
     if without_listener:
         lines.append(f"settings of listeners that do not exist, ignored: {', '.join(without_listener)}")
+    protocols = {
+        each.name.lower(): each.security_protocol for each in (*config.listeners, *config.controller_listeners)
+    }
+    unprotected = sorted(
+        name
+        for name, listener in of_listeners.items()
+        if listener in protocols and not _fits_protocol(broker.base_name(name), protocols[listener])
+    )
+    if unprotected:
+        lines.append(f"settings of listeners whose protocol has no TLS or SASL, ignored: {', '.join(unprotected)}")
     return lines
+
+
+def _fits_protocol(base: str, protocol: str) -> bool:
+    """Whether a setting of a listener can have an effect with its security protocol."""
+    if base.startswith("ssl."):
+        return protocol in ("SSL", "SASL_SSL")
+    return not base.startswith("sasl.") or protocol.startswith("SASL_")
 
 
 def _listener_names(config: BrokerConfig) -> set[str]:

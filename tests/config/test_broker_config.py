@@ -366,9 +366,22 @@ def test_request_bytes_may_be_unlimited() -> None:
 
 
 def test_unknown_settings_are_listed_in_one_line() -> None:
-    config = config_of(zookeeper_connect="h", my_plugin="1", listener_name_plaintext_ssl_keystore_type="PEM")
+    config = config_of(zookeeper_connect="h", my_plugin="1", listener_name_plaintext_max_connections="9")
     check_broker_config(config)
     assert warnings(config) == ["unknown settings, ignored: my.plugin, zookeeper.connect"]
+
+
+def test_settings_that_do_not_fit_the_protocol_of_their_listener_cause_a_warning() -> None:
+    names = {"listeners": "A://a:1,B://b:1,C://c:1", "listener_security_protocol_map": "A:PLAINTEXT,B:SSL,C:SASL_SSL"}
+    each = {
+        f"listener_name_{name}_{setting}": value
+        for name in ("a", "b", "c")
+        for setting, value in (("ssl_client_auth", "required"), ("plain_sasl_jaas_config", "x"))
+    }
+    assert warnings(config_of(**names, **each)) == [
+        "settings of listeners whose protocol has no TLS or SASL, ignored: listener.name.a.plain.sasl.jaas.config, "
+        "listener.name.a.ssl.client.auth, listener.name.b.plain.sasl.jaas.config"
+    ]
 
 
 def test_settings_without_effect_are_listed_unless_they_have_the_default_value() -> None:
