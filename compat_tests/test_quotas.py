@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from uuid import uuid4
+
 import pytest
 
 from moldau.compat_tests.conftest import OpenClient
+from moldau.protocol.codec import encode
 from moldau.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from moldau.testing import Broker
+from moldau.testing.builders import batch, fetch_request, produce
 from moldau.testing.clients.java import JavaClient
+from moldau.testing.topic_requests import create_topic, wait_for_topic
 from moldau.testing.waiting import wait_until
 from moldau.testing.wire import WireClient
 
@@ -67,6 +72,27 @@ def test_librdkafka_is_throttled_because_of_the_time_of_its_requests() -> None:
         wait_until(lambda: (producer.poll(0.1), throttled)[1])
         assert {event.throttle_time for event in throttled} == {1.0}
         assert "Traceback" not in broker.log()
+
+
+@pytest.mark.one_broker
+def test_the_bytes_that_count_for_a_consumer(bootstrap_servers: str) -> None:
+    """The body of the response and its length. After the first sample, the throttle time tells the number of bytes."""
+    topic, rate, window_ms = f"fetched-{uuid4().hex[:8]}", 10.0, 10_000
+    request = fetch_request(topic)
+    client_id = f"limited-{topic}"
+    create_topic(bootstrap_servers, topic)
+    wait_for_topic(bootstrap_servers, topic, 1)
+    with WireClient(bootstrap_servers, client_id=client_id) as limited, WireClient(bootstrap_servers) as wire:
+        assert produce(wire, topic, batch(bytes(1000))).error_code == 0
+        entity = [EntityData(entity_type="client-id", entity_name=client_id)]
+        ops = [OpData(key="consumer_byte_rate", value=rate)]
+        alteration = AlterClientQuotasRequest(entries=[EntryData(entity=entity, ops=ops)])
+        assert wire.call(alteration).entries[0].error_code == 0
+        served = wire.call(request, 12)
+        assert served.throttle_time_ms == 0
+        throttled = limited.call(request, 12)
+    size = 4 + len(encode(served, 12))
+    assert (throttled.throttle_time_ms, throttled.responses) == (round(size / rate * 1000) - window_ms, [])
 
 
 @pytest.mark.slow
