@@ -6,6 +6,7 @@ request, the maximal in-sync set counts until the outcome is certain (`InSyncRep
     the controller has committed it           the response has the new partition epoch
     the controller has certainly rejected it  OPERATION_NOT_ATTEMPTED, INELIGIBLE_REPLICA: the committed set counts
     the partition has changed                 the metadata log has the outcome, or will have it: the proposal stays
+    it was committed with a new leader epoch  the same: other replicas may have changed, too, as with a reassignment
     no response, or any other error           it may have been committed: the same proposal is sent again
 """
 
@@ -65,6 +66,7 @@ class Proposal(NamedTuple):
             and in_sync.proposed == self.isr
             and partition.leader_epoch == self.leader_epoch
             and partition.partition_epoch == self.partition_epoch
+            and not partition.offline
         )
 
     def to_request(self, broker_epoch: int) -> PartitionData:
@@ -92,6 +94,9 @@ class Proposal(NamedTuple):
             return Settled.AWAITS_METADATA
         if code is not ErrorCode.NONE:
             return Settled.REPEAT
+        if response.leader_epoch != self.leader_epoch:
+            # The change has completed a reassignment that removes replicas, which the response does not name.
+            return Settled.AWAITS_METADATA
         if response.partition_epoch <= self.partition_epoch:
             self._withdraw()  # it is the committed set already
             return Settled.WITHDRAWN
@@ -115,16 +120,17 @@ class Proposal(NamedTuple):
 def expansion(partition: Partition) -> Proposal | None:
     """Propose to add all replicas that may join; None if there are none, or a proposal is pending."""
     in_sync = partition.in_sync
-    if in_sync is None or in_sync.proposed is not None:
+    if in_sync is None or in_sync.proposed is not None or partition.offline:
         return None
     candidates = in_sync.candidates
     return _propose(partition, (*in_sync.isr, *candidates)) if candidates else None
 
 
 def reduction(partition: Partition, now_ms: int, max_lag_ms: int) -> Proposal | None:
-    """Propose to remove the replicas that lag; None if none does, or a proposal is pending."""
+    """Propose to remove the replicas that lag; None if none does, or a proposal is pending. If the log directory has
+    failed, followers cannot fetch, and one of them must become the leader."""
     in_sync = partition.in_sync
-    if in_sync is None:
+    if in_sync is None or partition.offline:
         return None
     lagging = in_sync.review(partition.log.log_end_offset, now_ms, max_lag_ms)
     if not lagging:

@@ -173,3 +173,30 @@ def test_replicas_that_lag_are_removed_and_count_until_that_is_committed() -> No
     assert partition.high_watermark == 0
     assert proposal.settle(response(isr=(1, 2)), late) is Settled.COMMITTED
     assert partition.high_watermark == 1
+
+
+def test_a_set_that_completes_a_reassignment_counts_when_its_replicas_are_known() -> None:
+    """Replica 2 is removed, which raises the leader epoch. The response names neither the replicas nor the reason."""
+    partition = replicated(isr=(1, 2))
+    fetched(partition, 2)
+    fetched(partition, 3)
+    completed = response(isr=(1, 3))
+    completed.leader_epoch = 4
+    assert proposed(partition).settle(completed, NOW) is Settled.AWAITS_METADATA
+    assert partition.leader_epoch == 3
+    lead(partition, leader_epoch=4, partition_epoch=1, replicas=(1, 3), isr=(1, 3))
+    assert partition.in_sync is not None
+    assert partition.in_sync.follower(2) is None
+    assert partition.in_sync.proposed is None
+
+
+def test_a_leader_whose_directory_has_failed_proposes_nothing() -> None:
+    """Its followers cannot fetch, so they seem to lag. While the controller does not learn of the failure, they must
+    remain in the in-sync set, because one of them is the next leader."""
+    partition = replicated(isr=(1, 2))
+    fetched(partition, 2)
+    append(partition)
+    partition.go_offline()
+    assert reduction(partition, NOW + 2 * MAX_LAG_MS, MAX_LAG_MS) is None
+    assert partition.in_sync is not None
+    assert partition.in_sync.proposed is None
