@@ -18,10 +18,15 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
+from typing import Final
 
 from ..protocol.errors import KafkaError
 
 logger = logging.getLogger(__name__)
+
+_MAX_APPENDS: Final = 256
+"""Of more uncommitted appends, neighbors count as one. The high watermark may not move for days, while the in-sync
+set is too small and producers do not use ``acks=all``."""
 
 OnAcknowledged = Callable[[KafkaError | None], None]
 """Called once: with None when the records count, or with an error when it is unknown whether they ever will."""
@@ -81,9 +86,21 @@ class UncommittedRecords:
         # Transactions whose marker is above the high watermark: (first offset, marker's offset), in order of markers.
         self._ending: deque[tuple[int, int]] = deque()
 
+    @property
+    def tracked(self) -> int:
+        """The number of appends whose sizes are known separately."""
+        return len(self._appends)
+
     def add(self, end_offset: int, size: int) -> None:
         """Records up to `end_offset` (exclusive) were appended."""
+        if len(self._appends) == _MAX_APPENDS:
+            self._join_neighbors()
         self._appends.append((end_offset, size))
+
+    def _join_neighbors(self) -> None:
+        appends = list(self._appends)  # _MAX_APPENDS, an even number
+        neighbors = zip(appends[::2], appends[1::2], strict=True)
+        self._appends = deque([(end_offset, size + more) for (_, size), (end_offset, more) in neighbors])
 
     def add_ending(self, first_offset: int, marker_offset: int) -> None:
         """The transaction that began at `first_offset` has its marker. The marker is above the high watermark, so
@@ -108,8 +125,12 @@ class UncommittedRecords:
     def truncate(self, end_offset: int) -> None:
         """The records from ``end_offset`` on were removed."""
         self.high_watermark = min(self.high_watermark, end_offset)
+        removed: tuple[int, int] | None = None
         while self._appends and self._appends[-1][0] > end_offset:
-            self._appends.pop()
+            removed = self._appends.pop()
+        first_offset = self._appends[-1][0] if self._appends else self.high_watermark
+        if removed is not None and first_offset < end_offset:
+            self._appends.append((end_offset, removed[1]))  # an upper bound for the part that remains
         while self._ending and self._ending[-1][1] >= end_offset:
             self._ending.pop()
 
