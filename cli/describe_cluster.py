@@ -299,6 +299,7 @@ def show(described: dict[str, Any]) -> None:
     _show_controllers(list(controllers.values()))
     _show_directories(described["brokers"])
     _show_problems(described)
+    _show_unnoticed(described["brokers"])
     _show_moves(described["reassignments"] or [])
 
 
@@ -352,6 +353,23 @@ def _show_problems(described: dict[str, Any]) -> None:
     print_table(("topic", "partition", "leader", "replicas", "in sync", "min ISR", "states"), rows)
     if len(problems) > _SHOWN:
         print(f"{len(problems) - _SHOWN} more: --json has all of them")
+
+
+def _show_unnoticed(brokers: list[dict[str, Any]]) -> None:
+    """Brokers that the metadata still have as leaders and in sync, because the controller has not fenced them."""
+    for broker in brokers:
+        if broker["responds"] is False:
+            in_sync = broker["replicas"] - broker["not_in_sync"]
+            print()
+            print(
+                f"Broker {broker['id']} does not respond, which the states above do not consider. It leads "
+                f"{_partitions(broker['leaders'])}, which cannot be written or read. It counts as in sync in "
+                f"{_partitions(in_sync)}: producers with acks=all wait for it, until the controller has fenced it."
+            )
+
+
+def _partitions(count: int) -> str:
+    return "1 partition" if count == 1 else f"{count} partitions"
 
 
 def _show_moves(moves: list[dict[str, Any]]) -> None:

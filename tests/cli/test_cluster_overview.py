@@ -161,6 +161,9 @@ def test_a_controller_that_is_down(run: Run, without_controller: Cluster, capsys
     lines = capsys.readouterr().out.splitlines()
     assert lines[3].startswith("controller  does not respond: ")
     assert [line.split()[-6:-4] for line in lines if line.startswith("     1  ")] == [["no", "response"]]
+    first = described["brokers"][0]
+    assert lines[-1].startswith("Broker 1 does not respond, which the states above do not consider. It leads ")
+    assert f"in sync in {first['replicas'] - first['not_in_sync']} partition" in lines[-1]
 
 
 def test_errors_name_the_broker_that_does_not_respond(run: Run, without_controller: Cluster) -> None:
