@@ -35,6 +35,7 @@ from ..log.producer_state import MARKER_BATCH_SIZE, CompletedTransaction, EndTra
 from ..log.truncation import PreparedTruncation
 from ..log.verification import Verification
 from ..protocol.errors import ErrorCode, KafkaError
+from ..protocol.records import InvalidRecordsError, iter_batches
 from .in_sync import NO_BROKER_EPOCH, UNKNOWN_OFFSET, InSyncReplicas
 from .observer import Observer
 from .traffic import UNCOUNTED
@@ -674,6 +675,8 @@ class Partition:
             KafkaError: CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE, KAFKA_STORAGE_ERROR, as `Log.append_as_follower`.
         """
         log = self.log
+        if len(records) and log.log_end_offset == log.log_start_offset:
+            self._begin_with_whole_batch(records, now_ms)
         uncommitted = self.uncommitted
         assert uncommitted is not None, "not a follower"
         first_offset = log.log_end_offset
@@ -696,6 +699,22 @@ class Partition:
         start = min(log_start_offset, reached)
         if start > log.log_start_offset:
             log.delete_records_before(start)
+
+    def _begin_with_whole_batch(self, records: Buffer, now_ms: int) -> None:
+        """The leader's log start offset may lie within a batch, because of DeleteRecords. An empty log that begins
+        there gets the whole batch, so it must begin with it. The log start offset is raised again after the append."""
+        offset = self.log.log_end_offset
+        try:
+            batch = next(iter_batches(records), None)
+        except InvalidRecordsError:
+            return  # the append rejects it
+        if (
+            batch is not None
+            and 0 <= batch.base_offset < offset <= batch.last_offset
+            and batch.partition_leader_epoch <= self.leader_epoch
+            and batch.has_valid_crc()
+        ):
+            self.restart_as_follower(batch.base_offset, now_ms)
 
     def truncate_as_follower(
         self, offset: int, now_ms: int, *, sync: bool = True, prepared: PreparedTruncation | None = None

@@ -322,3 +322,26 @@ def test_consumers_of_a_follower_are_notified_when_a_marker_is_committed() -> No
     assert (waiter.notified, partition.last_stable_offset) == (0, 0)
     handle(followed, high_watermark=2)
     assert (waiter.notified, partition.last_stable_offset) == (1, 2)
+
+
+def test_an_empty_log_begins_with_the_whole_batch_in_which_the_log_of_the_leader_begins() -> None:
+    """DeleteRecords may move the log start offset of the leader into a batch."""
+    partition = new_partition()
+    followed = following(partition)
+    requested = followed.position
+    assert handle(followed, error_code=ErrorCode.OFFSET_OUT_OF_RANGE) is Next.FIND_OFFSET
+    assert followed.found_offsets(requested, 5, 2) is Next.TRUNCATE
+    assert truncate(followed) is Next.FETCH
+    assert followed.position == Position(4, 2, -1, 2)
+    batch = from_leader(0, 4, count=5)
+    assert handle(followed, records=batch, high_watermark=5, log_start_offset=2) is Next.FETCH
+    assert followed.position == Position(4, 5, 4, 2)
+    assert (partition.log.log_start_offset, partition.high_watermark) == (2, 5)
+    assert handle(followed, records=from_leader(5, 4), high_watermark=6, log_start_offset=2) is Next.FETCH
+
+
+def test_a_log_with_records_rejects_a_batch_that_overlaps_them() -> None:
+    partition = led_before(2, 3)
+    followed = following(partition, partition_epoch=5)
+    assert handle(followed, records=from_leader(0, 4, count=5), high_watermark=5) is Next.PAUSE
+    assert partition.log.log_end_offset == 2
