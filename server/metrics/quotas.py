@@ -23,13 +23,15 @@ def quota_families(quotas: MutationQuotas | None) -> Iterator[Family]:
         (labels(quota=key, user=user, client_id=client_id), number, total_ms)
         for (key, user, client_id), (number, total_ms) in found.items()
     ]
-    for name, text, values in (
-        ("requests", "Requests that exceeded a client quota.", [(each, number) for each, number, _ in counted]),
-        (
-            "seconds",
-            "The throttle times of these requests.",
-            [(each, total_ms / 1000) for each, _, total_ms in counted],
-        ),
-    ):
-        samples = [Sample(each, value) for each, value in values]
-        yield Family(f"moldau_quota_throttled_{name}_total", Kind.COUNTER, text, samples)
+    yield Family(
+        "moldau_quota_throttled_requests_total",
+        Kind.COUNTER,
+        "Requests that exceeded a client quota.",
+        [Sample(each, number) for each, number, _ in counted],
+    )
+    yield Family(
+        "moldau_quota_throttled_seconds_total",
+        Kind.COUNTER,
+        "The throttle times of these requests.",
+        [Sample(each, total_ms / 1000) for each, _, total_ms in counted],
+    )
