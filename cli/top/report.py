@@ -37,7 +37,10 @@ class TopicRow(NamedTuple):
 
 
 class GroupRow(NamedTuple):
-    """A group. ``lag_change`` and ``records`` are per second; ``catches_up_s`` is None unless the lag decreases."""
+    """A group. ``lag_change`` and ``records`` are per second; ``catches_up_s`` is None unless the lag decreases.
+
+    ``uncommitted`` are the partitions of members that have had records, and have no committed offset. They have no lag.
+    """
 
     group: str
     state: str
@@ -47,6 +50,7 @@ class GroupRow(NamedTuple):
     records: float | None
     catches_up_s: float | None
     partitions: int | None
+    uncommitted: int | None
     type: str
     problem: str | None
 
@@ -219,6 +223,7 @@ def _group(name: str, group: GroupSample, before: Sample | None, now: Sample) ->
         records=consumed,
         catches_up_s=catches_up_s,
         partitions=None if group.committed is None else len(group.committed),
+        uncommitted=_uncommitted(group, now),
         type=group.type,
         problem=group.problem,
     )
@@ -230,6 +235,13 @@ def _lag(group: GroupSample, sample: Sample) -> int | None:
         return None
     lags = [max(0, sample.ends[key] - offset) for key, offset in group.committed.items() if key in sample.ends]
     return sum(lags) if lags else None
+
+
+def _uncommitted(group: GroupSample, sample: Sample) -> int | None:
+    """See `GroupRow`; None for a group that has no offsets or was not read."""
+    if group.committed is None:
+        return None
+    return sum(sample.ends.get(each, 0) > 0 for each in group.assigned - group.committed.keys())
 
 
 def _consumed(before: dict[TopicPartition, int], now: dict[TopicPartition, int]) -> int:

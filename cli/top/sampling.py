@@ -61,6 +61,8 @@ class GroupSample(NamedTuple):
     members: list[MemberSample]
     committed: dict[TopicPartition, int] | None
     problem: str | None = None
+    assigned: frozenset[TopicPartition] = frozenset()
+    """The partitions of all members."""
 
 
 class Sample(NamedTuple):
@@ -232,4 +234,5 @@ def _group(client: GroupClient, listed: ListedGroup) -> GroupSample:
         state=listed.group_state if described is None else described.state,
         members=[MemberSample(each.client_id, each.host, len(each.assignment)) for each in members],
         committed={partition: each.offset for partition, each in committed.items()},
+        assigned=frozenset(partition for each in members for partition in each.assignment),
     )

@@ -120,6 +120,7 @@ GROUPS: Final = View(
         Column("members", "members", _count),
         Column("state", "state", _text, is_number=False),
         Column("partitions", "partitions", _count),
+        Column("uncommitted", "uncommitted", _count),
         Column("type", "type", _text, is_number=False),
         Column("problem", "problem", _text, is_number=False),
     ),
@@ -213,7 +214,10 @@ def printable(text: str) -> str:
 
 
 def rows_of(view: View, report: Report, state: State | None = None) -> list[Any]:
-    """The rows of a table in the selected order; the largest numbers are first, and unknown ones last."""
+    """The rows of a table in the selected order; the largest numbers are first, and unknown ones last.
+
+    By lag, groups that have never committed an offset, although there are records for them, are before all others.
+    """
     state = state or State()
     tables: tuple[Sequence[Any], ...] = (report.topics, report.groups, report.clients, report.requests)
     rows = tables[VIEWS.index(view)]
@@ -225,6 +229,9 @@ def rows_of(view: View, report: Report, state: State | None = None) -> list[Any]
     known = [row for row in by_name if getattr(row, column.field) is not None]
     unknown = [row for row in by_name if getattr(row, column.field) is None]
     known.sort(key=lambda row: getattr(row, column.field), reverse=column.is_number != state.reverse[index])
+    if column.field == "lag" and not state.reverse[index]:
+        known = [row for row in unknown if row.uncommitted] + known
+        unknown = [row for row in unknown if not row.uncommitted]
     return known + unknown
 
 
@@ -392,7 +399,11 @@ def _widths(view: View, cells: list[list[str]], width: int) -> list[int]:
 def _style(row: Any) -> str:
     if getattr(row, "without_leader", 0) or getattr(row, "problem", None):
         return "red"
-    if getattr(row, "under_replicated", 0) or (getattr(row, "lag_change", None) or 0) > 0:
+    if (
+        getattr(row, "under_replicated", 0)
+        or getattr(row, "uncommitted", 0)
+        or (getattr(row, "lag_change", None) or 0) > 0
+    ):
         return "yellow"
     return ""
 

@@ -251,6 +251,33 @@ def test_tables_are_sorted_by_the_selected_column_with_unknown_values_last() -> 
     assert not state.press("q")
 
 
+def test_a_group_that_has_never_committed_for_its_records_is_first_by_lag() -> None:
+    def reading(partition: int, committed: dict[TopicPartition, int] | None) -> GroupSample:
+        assigned = frozenset({TopicPartition("orders", partition)})
+        return GroupSample("classic", "Stable", [MemberSample("reader", "h", 1)], committed, assigned=assigned)
+
+    groups = {
+        "empty topic": reading(1, {}),
+        "follows": reading(0, {TopicPartition("orders", 0): 10}),
+        "lags": reading(0, {TopicPartition("orders", 0): 3}),
+        "never committed": reading(0, {}),
+        "unreadable": reading(0, None),
+    }
+    found = report(None, sample(1, ends={("orders", 0): 10, ("orders", 1): 0}, groups=groups))
+    rows = rows_of(GROUPS, found)
+    assert [(row.group, row.lag, row.uncommitted) for row in rows] == [
+        ("never committed", None, 1),
+        ("lags", 7, 0),
+        ("follows", 0, 0),
+        ("empty topic", None, 0),
+        ("unreadable", None, None),
+    ]
+    state = State()
+    state.selected = VIEWS.index(GROUPS)
+    state.press("r")
+    assert [row.group for row in rows_of(GROUPS, found, state)][:2] == ["follows", "lags"]
+
+
 def test_a_name_cannot_control_the_terminal() -> None:
     evil = "\x1b[2Jx\r\n[red]y[/red]\x9b1m\u202e"
     members = [MemberSample(evil, evil, 1)]
