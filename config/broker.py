@@ -76,6 +76,12 @@ _OWN: Final = Section(
         acted_on=True,
     ),
     Setting(
+        "moldau.metrics.otlp.ca.file", STRING, None, None, LOW,
+        "PEM file with the certificates of the authorities that may issue the certificate of an https receiver. "
+        "Not set: the authorities of the system.",
+        acted_on=True,
+    ),
+    Setting(
         "moldau.metrics.otlp.headers", PASSWORD, None, None, LOW,
         "Headers of these requests, such as Authorization=Bearer%20TOKEN: NAME=VALUE separated by commas, with values "
         "that are percent-encoded.",

@@ -3,7 +3,8 @@
 A thread builds the metrics at an interval, with the names of `/metrics`, and sends them in requests of at most
 `MAX_POINTS` numbers, so neither the event loop nor the memory depends on the receiver. Nothing is kept for a receiver
 that is down: counters are cumulative, so the next push has all that the missed ones had. The log has one line when
-pushes begin to fail, one when the reason changes, and one when they succeed again.
+pushes begin to fail, one when the reason changes, and one when they succeed again. A broker that stops pushes once
+more.
 
 Building takes turns with the event loop of the server (`pace`). Needs `opentelemetry-proto` (the extra `moldau[otlp]`).
 """
@@ -28,6 +29,8 @@ from .listener import MetricsError
 from .pace import PAUSE_S, WORK_S, monotonic, pause
 
 if TYPE_CHECKING:
+    import ssl
+
     from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
     from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 
@@ -47,7 +50,8 @@ _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 class Endpoint(NamedTuple):
     """Where metrics are pushed, and how often."""
 
-    is_tls: bool
+    tls: ssl.SSLContext | None
+    """For https."""
     host: str
     port: int
     path: str
@@ -57,11 +61,12 @@ class Endpoint(NamedTuple):
     def __str__(self) -> str:
         """Without the headers, which may be secrets."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'https' if self.is_tls else 'http'}://{host}:{self.port}{self.path}"
+        return f"{'http' if self.tls is None else 'https'}://{host}:{self.port}{self.path}"
 
 
-def endpoint_of(url: str, headers: str, interval_s: float) -> Endpoint:
-    """The endpoint of these settings. Raises MetricsError, without the headers."""
+def endpoint_of(url: str, headers: str, interval_s: float, ca_file: str | None = None) -> Endpoint:
+    """The endpoint of these settings. ``ca_file`` None: the authorities of the system. Raises MetricsError, without the
+    headers."""
     name = "moldau.metrics.otlp.endpoint"
     try:
         parts = urlsplit(url)
@@ -75,9 +80,25 @@ def endpoint_of(url: str, headers: str, interval_s: float) -> Endpoint:
         raise MetricsError(f"{name}={url} is not a URL such as http://localhost:4318/v1/metrics.")
     if not url.isascii():
         raise MetricsError(f"{name}={url} has characters outside ASCII, which must be percent-encoded.")
-    is_tls = parts.scheme == "https"
+    tls = _tls(parts.scheme == "https", ca_file)
     path = f"{parts.path or '/v1/metrics'}{f'?{parts.query}' if parts.query else ''}"
-    return Endpoint(is_tls, parts.hostname, port or (443 if is_tls else 80), path, _headers(headers), interval_s)
+    return Endpoint(tls, parts.hostname, port or (443 if tls else 80), path, _headers(headers), interval_s)
+
+
+def _tls(is_https: bool, ca_file: str | None) -> ssl.SSLContext | None:
+    name = "moldau.metrics.otlp.ca.file"
+    if not is_https:
+        if ca_file is not None:
+            raise MetricsError(f"{name} needs an https URL in moldau.metrics.otlp.endpoint.")
+        return None
+    import ssl  # other servers do not need it
+
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except ssl.SSLError:
+        raise MetricsError(f"{name}={ca_file} has no certificates in PEM.") from None
+    except OSError as error:
+        raise MetricsError(f"{name}={ca_file} cannot be read: {(error.strerror or str(error)).lower()}.") from None
 
 
 def _headers(text: str) -> dict[str, str]:
@@ -124,6 +145,8 @@ class Pusher:
         self._source = source
         self._started_ns = wall_clock() * _NS_PER_MS
         self._closing = threading.Event()
+        self._finishing = threading.Event()
+        self._woken = threading.Event()
         self._connection: HTTPConnection | None = None
         self._problem: str | None = None
         self._failures = 0
@@ -138,9 +161,19 @@ class Pusher:
             raise MetricsError(f"Pushing metrics needs a thread: {error}") from error
         logger.info("Metrics are pushed to %s every %g s", self.endpoint, self.endpoint.interval_s)
 
+    def finish(self) -> None:
+        """Push once more and then no longer, without waiting for it."""
+        self._finishing.set()
+        self._woken.set()
+
+    def is_pushing(self) -> bool:
+        """Whether the thread has not ended."""
+        return self._thread.is_alive()
+
     def close(self) -> None:
         """Push no longer. A push in progress is canceled."""
         self._closing.set()
+        self._woken.set()
         connection = self._connection
         if connection is not None and connection.sock is not None:
             with contextlib.suppress(OSError):
@@ -153,15 +186,21 @@ class Pusher:
     def _run(self) -> None:
         due = monotonic() + self.endpoint.interval_s
         try:
-            while not self._closing.wait(min(max(0.0, due - monotonic()), threading.TIMEOUT_MAX)):
+            while True:
+                self._woken.wait(min(max(0.0, due - monotonic()), threading.TIMEOUT_MAX))
+                if self._closing.is_set():
+                    return
+                is_last = self._finishing.is_set()
                 due = max(due + self.endpoint.interval_s, monotonic())
                 identity = self._source.identity()
                 if identity is not None:
-                    self._push_and_log(identity)
+                    self._push_and_log(identity, is_last)
+                if is_last:
+                    return
         except Exception:
             logger.exception("Metrics are no longer pushed because of an unexpected error")
 
-    def _push_and_log(self, identity: Mapping[str, str]) -> None:
+    def _push_and_log(self, identity: Mapping[str, str], is_last: bool) -> None:
         try:
             self._push(identity)
         except _PushError as problem:
@@ -170,12 +209,10 @@ class Pusher:
             self._failures += 1
             if str(problem) != self._problem:
                 self._problem = str(problem)
-                logger.warning(
-                    "Metrics cannot be pushed to %s: %s. The next attempt is in %g s",
-                    self.endpoint,
-                    problem,
-                    self.endpoint.interval_s,
+                attempt = (
+                    "This was the last attempt" if is_last else f"The next attempt is in {self.endpoint.interval_s:g} s"
                 )
+                logger.warning("Metrics cannot be pushed to %s: %s. %s", self.endpoint, problem, attempt)
         else:
             if self._problem is not None:
                 logger.info("Metrics are pushed to %s again, after %d failures", self.endpoint, self._failures)
@@ -194,11 +231,11 @@ class Pusher:
             connection.close()
 
     def _connect(self) -> HTTPConnection:
-        if not self.endpoint.is_tls:
+        if self.endpoint.tls is None:
             return HTTPConnection(self.endpoint.host, self.endpoint.port, timeout=TIMEOUT_S)
         from http.client import HTTPSConnection
 
-        return HTTPSConnection(self.endpoint.host, self.endpoint.port, timeout=TIMEOUT_S)
+        return HTTPSConnection(self.endpoint.host, self.endpoint.port, timeout=TIMEOUT_S, context=self.endpoint.tls)
 
     def _send(self, connection: HTTPConnection, request: ExportMetricsServiceRequest) -> None:
         body = gzip.compress(request.SerializeToString(), 1)
@@ -215,7 +252,7 @@ class Pusher:
         except TimeoutError:
             raise _PushError(f"no response within {TIMEOUT_S:g} seconds") from None
         except OSError as error:  # before HTTPException, because a connection that the receiver closes is both
-            raise _PushError((error.strerror or str(error)).lower()) from None
+            raise _PushError(_reason(error)) from None
         except HTTPException as error:
             raise _PushError(f"the response is not HTTP ({type(error).__name__})") from None
         if not 200 <= response.status < 300:
@@ -299,6 +336,13 @@ class Pusher:
         if monotonic() - self._worked_from >= WORK_S:
             pause(PAUSE_S)
             self._worked_from = monotonic()
+
+
+def _reason(error: OSError) -> str:
+    certificate = getattr(error, "verify_message", None)  # of ssl.SSLCertVerificationError
+    if certificate is not None:
+        return f"the certificate of the receiver is not valid: {certificate}"
+    return (error.strerror or str(error)).lower()
 
 
 def _described(metric: Metric, family: Family, name: str) -> Metric:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from .listener import MetricsListener, parse_address
+from .pace import monotonic
 from .rates import Rates
 from .source import BrokerMetrics
 
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
     from .otlp import Pusher
 
 logger = logging.getLogger(__name__)
+
+LAST_PUSH_S: Final = 3.0
+"""How long a broker that stops waits for its last push."""
+_POLL_S: Final = 0.01
 
 
 class MetricsServer:
@@ -39,6 +45,15 @@ class MetricsServer:
         """`HOST:PORT` of the listener, with the port that was selected for port 0; None without a listener."""
         return None if self._listener is None else self._listener.address
 
+    async def push_last(self) -> None:
+        """Push once more, for a limited time, and then no longer."""
+        if self._pusher is None:
+            return
+        self._pusher.finish()
+        until = monotonic() + LAST_PUSH_S
+        while self._pusher.is_pushing() and monotonic() < until:  # noqa: ASYNC110  (a thread that may not end)
+            await asyncio.sleep(_POLL_S)
+
     def close(self) -> None:
         """Serve and push no longer."""
         if self._pusher is not None:
@@ -54,7 +69,8 @@ class MetricsServer:
 
         headers = config.optional_str("moldau.metrics.otlp.headers") or ""
         interval_s = config.int("moldau.metrics.otlp.interval.ms") / 1000
-        return Pusher(endpoint_of(url, headers, interval_s), _Pushed(self.source))
+        ca_file = config.optional_str("moldau.metrics.otlp.ca.file")
+        return Pusher(endpoint_of(url, headers, interval_s, ca_file), _Pushed(self.source))
 
 
 class _Pushed:

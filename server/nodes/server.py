@@ -334,6 +334,8 @@ class Server(NodeServer):
             # Records that are being flushed will be acknowledged, however slow the disk is.
             flushed = None if self.broker is None else self.broker.group_commit.wait_idle
             await self._network.close(CLOSE_GRACE_SECONDS, flushed)
+        if self._metrics is not None:
+            await self._metrics.push_last()
         if self._membership is not None:
             self._membership.close()
         if self.broker is not None:

@@ -7,6 +7,7 @@ import http.server
 import logging
 import shutil
 import socket
+import ssl
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +21,7 @@ from moldau.server.metrics.families import Family, Kind, Sample, labels
 from moldau.server.metrics.listener import MetricsError
 from moldau.server.metrics.otlp import MAX_POINTS, Endpoint, Pusher, endpoint_of
 from moldau.server.nodes.server import StartError
+from moldau.testing.authority import Authority
 from moldau.testing.builders import batch, produce
 from moldau.testing.topic_requests import create_topic
 from moldau.testing.waiting import wait_until
@@ -37,7 +39,7 @@ Respond = Callable[[Any], tuple[int, bytes]]
 class Receiver:
     """An HTTP server that keeps the requests that it has received."""
 
-    def __init__(self, respond: Respond | None = None) -> None:
+    def __init__(self, respond: Respond | None = None, *, tls: ssl.SSLContext | None = None) -> None:
         self.requests: list[tuple[str, Mapping[str, str], Any]] = []
         self.respond: Respond = respond or (lambda _: (200, b""))
         receiver = self
@@ -58,10 +60,12 @@ class Receiver:
 
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever)
         self._thread.start()
         self.port = self._server.server_port
-        self.url = f"http://127.0.0.1:{self.port}/v1/metrics"
+        self.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{self.port}/v1/metrics"
 
     def __enter__(self) -> Receiver:
         return self
@@ -142,15 +146,21 @@ def test_a_server_pushes_the_metrics_that_it_serves(make_server: MakeServer) -> 
             assert produce(wire, "orders", batch(b"a", b"b")).error_code == 0
         name = "kafka_server_brokertopicmetrics_messagesin_total"
         topic = (("topic", "orders"),)
-        wait_until(lambda: name in receiver.metrics() and topic in points_of(receiver.metrics()[name]))
+        requests, produced = "kafka_network_requestmetrics_totaltimems_count_total", (("request", "Produce"),)
+        # A push may be between the creation of the topic and the request, or between the two metrics.
+        wait_until(
+            lambda: (
+                points_of(receiver.metrics()[name]).get(topic) == 2
+                and points_of(receiver.metrics()[requests]).get(produced) == 1
+                if {name, requests} <= receiver.metrics().keys()
+                else False
+            )
+        )
         metric = receiver.metrics()[name]
-        assert points_of(metric)[topic] == 2
         assert metric.sum.is_monotonic
         assert metric.sum.aggregation_temporality == 2  # cumulative
         assert all(0 < point.start_time_unix_nano < point.time_unix_nano for point in metric.sum.data_points)
         assert points_of(receiver.metrics()["kafka_server_kafkaserver_brokerstate"]) == {(): 3}
-        produced = points_of(receiver.metrics()["kafka_network_requestmetrics_totaltimems_count_total"])
-        assert produced[(("request", "Produce"),)] == 1
         path, headers, request = receiver.requests[-1]
         assert path == "/v1/metrics"
         assert (headers["Authorization"], headers["x-tenant"]) == ("Bearer secret", "a")
@@ -159,6 +169,25 @@ def test_a_server_pushes_the_metrics_that_it_serves(make_server: MakeServer) -> 
         attributes = {each.key: each.value.string_value for each in request.resource_metrics[0].resource.attributes}
         assert attributes["service.name"] == "moldau"
         assert attributes["service.instance.id"] == f"{broker.cluster_id}-{broker.node_id}"
+
+
+def test_a_server_that_stops_pushes_once_more(make_server: MakeServer) -> None:
+    with Receiver() as receiver:
+        server = make_server(
+            config={
+                "moldau.metrics.otlp.endpoint": receiver.url,
+                "moldau.metrics.otlp.interval.ms": "3600000",
+            }
+        )
+        create_topic(server.bootstrap_servers, "orders")
+        with WireClient(server.bootstrap_servers) as wire:
+            assert produce(wire, "orders", batch(b"a", b"b")).error_code == 0
+        assert receiver.requests == []
+        server.stop()
+        found = receiver.metrics()
+        counted = points_of(found["kafka_server_brokertopicmetrics_messagesin_total"])
+        assert counted[("topic", "orders"),] == 2
+        assert points_of(found["kafka_server_kafkaserver_brokerstate"]) == {(): 7}
 
 
 def test_many_numbers_are_split_into_requests_and_none_is_lost() -> None:
@@ -254,6 +283,45 @@ def test_a_bad_receiver_is_explained(bad: str, caplog: pytest.LogCaptureFixture)
         if bad != "refuses":
             listening.shutdown(socket.SHUT_RDWR)
             thread.join()
+
+
+def test_the_certificate_of_a_receiver_is_checked_with_the_authorities_of_the_setting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority, other = Authority(), Authority("others")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority.server().write(tmp_path / "server.pem"))
+    trusted, untrusted = tmp_path / "ca.pem", tmp_path / "other.pem"
+    trusted.write_text(authority.certificate, encoding="ascii")
+    untrusted.write_text(other.certificate, encoding="ascii")
+    with Receiver(tls=context) as receiver:
+        for file, count in ((untrusted, 0), (trusted, 1)):
+            pusher = Pusher(endpoint_of(receiver.url, "", 3600, str(file)), Fixed(ONE))
+            pusher.start()
+            pusher.finish()
+            wait_until(lambda pusher=pusher: not pusher.is_pushing())  # type: ignore[misc]
+            assert len(receiver.requests) == count, messages(caplog)
+    (refused,) = [line for line in messages(caplog) if "cannot be pushed" in line]
+    assert "the certificate of the receiver is not valid: " in refused
+    assert refused.endswith("This was the last attempt")
+
+
+@pytest.mark.parametrize(
+    ("url", "content", "message"),
+    [
+        ("http://host/", "", "needs an https URL"),
+        ("https://host/", None, "cannot be read: no such file or directory"),
+        ("https://host/", "no certificate", "has no certificates in PEM"),
+    ],
+)
+def test_an_unusable_file_of_authorities_is_refused(
+    url: str, content: str | None, message: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "ca.pem"
+    if content is not None:
+        file.write_text(content, encoding="ascii")
+    with pytest.raises(MetricsError, match=message):
+        endpoint_of(url, "", 60, str(file))
 
 
 def test_a_receiver_that_does_not_respond_does_not_delay_the_end() -> None:
