@@ -218,6 +218,15 @@ DISPLAYS = pytest.mark.parametrize(
 )
 
 
+# Links of the navigation and tabs that are outside the window, or outside a part of the page that scrolls.
+OUTSIDE = (
+    "[...document.querySelectorAll('.top nav a, .tabs a')].filter((each) => {"
+    "  const link = each.getBoundingClientRect(), list = each.parentElement.getBoundingClientRect();"
+    "  return link.right > Math.min(innerWidth, list.right + 1) || link.bottom > list.bottom + 1;"
+    "}).map((each) => each.textContent)"
+)
+
+
 def check_screens(
     browser: Browser, console: Console, paths: list[str], display: tuple[int, str], problems: Collection[str] = ()
 ) -> None:
@@ -227,6 +236,7 @@ def check_screens(
         browser.open(console.address + path)
         assert (browser.evaluate("document.title").split(" ")[0] == "Problem") == (path in problems), path
         assert width_fits(browser), path
+        assert browser.evaluate(OUTSIDE) == [], path
         assert browser.evaluate(UNNAMED) == [], path
         assert browser.evaluate(HEADLESS) == [], path
         assert browser.evaluate("document.querySelectorAll('h1').length") == 1, path
