@@ -84,7 +84,7 @@ class Guard:
         if scope["method"] in _SAFE_METHODS:
             return None
         origin, site = headers.get("origin"), headers.get("sec-fetch-site")
-        if site not in (None, "same-origin") or (origin is not None and urlsplit(origin).netloc != host):
+        if site not in (None, "same-origin") or (origin is not None and not is_of_host(origin, host)):
             return _refused(403, "The request comes from another site, so it was refused.")
         if self._read_only:
             return _refused(403, "The console was started with --read-only, so it changes nothing.")
@@ -101,6 +101,14 @@ class Guard:
         candidates = [cookies[_COOKIE].value] if _COOKIE in cookies else []
         candidates += [bearer.strip()] if kind.lower() == "bearer" else []
         return any(hmac.compare_digest(each.encode(), self._token.encode()) for each in candidates)
+
+
+def is_of_host(origin: str, host: str) -> bool:
+    """Whether an Origin header names this host."""
+    try:
+        return urlsplit(origin).netloc == host
+    except ValueError:
+        return False
 
 
 def is_this_machine(host: str) -> bool:

@@ -101,7 +101,10 @@ async def form_of(request: Request) -> dict[str, str]:
         body += part
         if len(body) > MAX_FORM_BYTES:
             raise HTTPException(413, f"The form is larger than {size(MAX_FORM_BYTES)}.")
-    return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=1000))
+    try:
+        return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=1000))
+    except ValueError:
+        raise HTTPException(400, "The form has more than 1000 fields.") from None
 
 
 def number(value: int | None) -> str:

@@ -14,13 +14,12 @@ import base64
 import binascii
 import hmac
 from collections.abc import Callable
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ..console.guard import is_this_machine
+from ..console.guard import is_of_host, is_this_machine
 
 
 class Guard:
@@ -48,7 +47,7 @@ class Guard:
         if self._token is not None and not _has_token(headers.get("authorization", ""), self._token):
             return self._refuse(401, "The token is missing or wrong; `moldau registry` has printed it at its start.")
         origin, site = headers.get("origin"), headers.get("sec-fetch-site")
-        if site not in (None, "same-origin", "none") or (origin is not None and urlsplit(origin).netloc != host):
+        if site not in (None, "same-origin", "none") or (origin is not None and not is_of_host(origin, host)):
             return self._refuse(403, "The request comes from a page of another site, so it was refused.")
         return None
 

@@ -120,3 +120,9 @@ def test_every_response_has_a_policy_against_foreign_content(console: Console, p
     assert headers["content-security-policy"].startswith("default-src 'self';")
     assert "unsafe" not in headers["content-security-policy"]
     assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_an_origin_that_is_no_address_and_a_form_with_too_many_fields_are_refused(console: Console) -> None:
+    assert console.request("POST", "/users", b"", {"Origin": "http://["}).status == 403
+    answer = console.request("POST", "/users", b"&".join([b"a=1"] * 1001), {"Origin": console.address})
+    assert (answer.status, "more than 1000 fields" in answer.text) == (400, True)
