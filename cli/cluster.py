@@ -83,6 +83,8 @@ class Cluster:
         try:
             return connection.ask(request)
         except PeerError as problem:
+            # A late response would be taken for that to the next request.
+            self._brokers.pop(node_id).close()
             raise self._broker_error(node_id, problem) from problem
 
     def broker_ids(self) -> list[int]:

@@ -105,7 +105,8 @@ def describe(servers: Cluster) -> dict[str, Any]:
     cluster_id, controller, brokers = _members(servers)
     quorum, nodes = _quorum(servers)
     moves = moves_of(servers)
-    partitions = partitions_of(servers, servers.topics(None), moves or ())
+    topics = servers.topics(None)
+    partitions = partitions_of(servers, topics, moves or ())
     led = Counter(partition.leader for partition in partitions)
     held = Counter(replica for partition in partitions for replica in partition.replicas)
     in_sync = Counter(replica for partition in partitions for replica in partition.isr)
@@ -125,6 +126,7 @@ def describe(servers: Cluster) -> dict[str, Any]:
         "controller": _controller(servers, quorum, controller),
         "controller_responds": servers.controller_responds,
         "features": features,
+        "topics": sum(not topic.is_internal for topic in topics),
         "partitions": len(partitions),
         "partitions_without_leader": states[OFFLINE],
         "under_replicated": states[UNDER_REPLICATED],
@@ -252,7 +254,10 @@ def _software(servers: Cluster, brokers: list[dict[str, Any]]) -> str | None:
     resource = DescribeConfigsResource(
         resource_type=_BROKER, resource_name=str(running[0]), configuration_keys=[_OWN_SETTING]
     )
-    (result,) = servers.ask_broker(running[0], DescribeConfigsRequest(resources=[resource])).results
+    try:
+        (result,) = servers.ask_broker(running[0], DescribeConfigsRequest(resources=[resource])).results
+    except PeerError:
+        return None
     return "Moldau" if any(config.name == _OWN_SETTING for config in result.configs) else None
 
 

@@ -23,7 +23,7 @@ from ..protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from .client_security import security_of_command
-from .cluster import OFFSET_OF_MAX_TIMESTAMP, Cluster, Position, error_name
+from .cluster import OFFSET_OF_MAX_TIMESTAMP, BrokerError, Cluster, Position, error_name
 from .connection import Connection, PeerError
 from .loopback import is_loopback
 
@@ -108,8 +108,7 @@ def _diagnose_cluster(connection: Connection, now_ms: int, connect: Connect) -> 
         yield from check_topics(metadata.topics)
         for node_id in sorted(reachable):
             if connection.offers(ApiKey.DESCRIBE_LOG_DIRS):
-                results = cluster.ask_broker(node_id, DescribeLogDirsRequest(topics=None)).results
-                yield from check_log_dirs(node_id, results)
+                yield from _log_dirs(cluster, node_id)
         sample = _sample(metadata.topics, reachable)
         if sample and connection.version_of(ListOffsetsRequest) >= _MAX_TIMESTAMP_SINCE:
             yield check_clocks(cluster.positions(sample, OFFSET_OF_MAX_TIMESTAMP), now_ms)
@@ -263,6 +262,15 @@ def check_topics(topics: Iterable[MetadataResponseTopic]) -> Iterator[Finding]:
         partitions = sum(len(topic.partitions) for topic in topics)
         count = _counted(len(topics), "topic")
         yield Finding(Level.OK, f"{count} with {_counted(partitions, 'partition')}, all with a leader and in sync")
+
+
+def _log_dirs(cluster: Cluster, node_id: int) -> Iterator[Finding]:
+    try:
+        response = cluster.ask_broker(node_id, DescribeLogDirsRequest(topics=[]))
+    except BrokerError as problem:
+        yield Finding(Level.PROBLEM, str(problem), "Check the log of this broker, and its disks.")
+        return
+    yield from check_log_dirs(node_id, response.results)
 
 
 def check_log_dirs(node_id: int, results: Iterable[DescribeLogDirsResult]) -> Iterator[Finding]:

@@ -75,7 +75,7 @@ class Reporting:
 def _clients(request: Request) -> Response:
     with brokers_of(request).cluster() as cluster:
         active = active_groups(GroupClient(cluster).list())
-        members = members_of(cluster, active[:_MAX_GROUPS])
+        members, unread = members_of(cluster, active[:_MAX_GROUPS])
         subscriptions = _subscriptions(cluster)
         found = _endpoints(request, cluster)
     problems = found.missing
@@ -98,6 +98,7 @@ def _clients(request: Request) -> Response:
         total=len(reporting),
         max_series=_MAX_SERIES,
         members=members,
+        unread=unread,
         omitted=len(active[_MAX_GROUPS:]),
         subscriptions=subscriptions,
         own=SUBSCRIPTION,
@@ -170,12 +171,23 @@ def active_groups(listed: Iterable[ListedGroup]) -> list[str]:
     return sorted(each.group_id for each in listed if each.group_state not in ("Empty", "Dead"))
 
 
-def members_of(cluster: Cluster, groups: list[str]) -> list[dict[str, Any]]:
-    """The members of these groups, by client id."""
+def members_of(cluster: Cluster, groups: Iterable[str]) -> tuple[list[dict[str, Any]], str | None]:
+    """The members of these groups, by client id, and why some are missing.
+
+    Reading ends at the first broker that does not respond, because each request to it may take seconds.
+    """
     client = GroupClient(cluster)
     rows: list[dict[str, Any]] = []
+    problem: str | None = None
     for group_id in groups:
-        group = client.describe(group_id)
+        try:
+            group = client.describe(group_id)
+        except Failure as failure:  # of this group: it moves, or the console may not describe it
+            problem = problem or failure.message
+            continue
+        except PeerError as failure:
+            problem = str(failure)
+            break
         rows += [
             {
                 "client": member.client_id,
@@ -185,7 +197,7 @@ def members_of(cluster: Cluster, groups: list[str]) -> list[dict[str, Any]]:
             }
             for member in (group.members if group is not None else ())
         ]
-    return sorted(rows, key=lambda row: (row["client"], row["group"], row["host"]))
+    return sorted(rows, key=lambda row: (row["client"], row["group"], row["host"])), problem
 
 
 def _subscriptions(cluster: Cluster) -> list[dict[str, Any]] | None:

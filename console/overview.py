@@ -1,11 +1,15 @@
 """The first screen: what is wrong, the brokers, and the clients that are members of groups.
 
-What is wrong is what `moldau doctor` finds, checked when the page is requested.
+What is wrong is what `moldau doctor` finds, checked when the page is requested. Each part of the page has requests of
+its own, and those of the cluster and of groups run at the same time. A part whose requests fail says why in its place;
+the other parts do not depend on it.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, NamedTuple, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,9 +20,8 @@ from ..cli.cluster import Cluster
 from ..cli.connection import Connection
 from ..cli.describe_cluster import describe
 from ..cli.diagnosis import Level, diagnose
+from ..cli.failure import Failure
 from ..cli.group_client import GroupClient
-from ..protocol.api import ApiKey
-from ..protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from .brokers import CLIENT_ID, Brokers
 from .clients import active_groups, members_of
 from .rendering import brokers_of, now_ms, render
@@ -26,37 +29,43 @@ from .rendering import brokers_of, now_ms, render
 # Groups whose members are listed; the screen of clients has more.
 _MAX_GROUPS: Final = 50
 
+T = TypeVar("T")
+
+
+class _Groups(NamedTuple):
+    """The groups of the cluster, and the members of some of them."""
+
+    number: int
+    active: int
+    members: list[dict[str, Any]]
+    problem: str | None
+    """Why members are missing."""
+
 
 def _overview(request: Request) -> Response:
     brokers = brokers_of(request)
     findings = list(diagnose(parse_addresses(brokers.bootstrap_server), now_ms=now_ms(), connect=_connecting(brokers)))
-    described: dict[str, Any] | None = None
-    disks: dict[int, list[dict[str, Any]]] = {}
-    clients: list[dict[str, Any]] = []
-    groups = active = 0
-    topics = 0
-    if any(each.level is Level.OK for each in findings):
-        with brokers.cluster() as cluster:
-            described = describe(cluster)
-            topics = sum(1 for each in cluster.topics(None) if not each.is_internal)
-            disks = _disks(cluster)
-            listed = GroupClient(cluster).list()
-            groups = len(listed)
-            with_members = active_groups(listed)
-            active = len(with_members)
-            clients = members_of(cluster, with_members[:_MAX_GROUPS])
+    is_reachable = any(each.level is Level.OK for each in findings)
+    cluster: dict[str, Any] | None = None
+    groups: _Groups | None = None
+    cluster_problem = groups_problem = None
+    if is_reachable:
+        with ThreadPoolExecutor(2) as threads:
+            described, listed = threads.submit(_read, brokers, describe), threads.submit(_read, brokers, _groups)
+        cluster, cluster_problem = described.result()
+        groups, groups_problem = listed.result()
     return render(
         request,
         "overview.html",
         title="Overview",
         problems=[each for each in findings if each.level is not Level.OK],
         passed=[each for each in findings if each.level is Level.OK],
-        cluster=described,
-        disks=disks,
-        clients=clients,
+        is_reachable=is_reachable,
+        cluster=cluster,
+        cluster_problem=cluster_problem,
         groups=groups,
-        more_groups=max(0, active - _MAX_GROUPS),
-        topics=topics,
+        groups_problem=groups_problem if groups is None else groups.problem,
+        more_groups=0 if groups is None else max(0, groups.active - _MAX_GROUPS),
         Level=Level,
     )
 
@@ -68,22 +77,19 @@ def _connecting(brokers: Brokers) -> Any:
     return connect
 
 
-def _disks(cluster: Cluster) -> dict[int, list[dict[str, Any]]]:
-    """The log directories of each broker that is reachable."""
-    found: dict[int, list[dict[str, Any]]] = {}
-    if not cluster.bootstrap.offers(ApiKey.DESCRIBE_LOG_DIRS):
-        return found
-    for node_id in cluster.broker_ids():
-        found[node_id] = [
-            {
-                "path": each.log_dir,
-                "is_online": each.error_code == 0,
-                "used": sum(partition.partition_size for topic in each.topics for partition in topic.partitions),
-                "usable": each.usable_bytes if each.usable_bytes >= 0 else None,
-            }
-            for each in cluster.ask_broker(node_id, DescribeLogDirsRequest(topics=None)).results
-        ]
-    return found
+def _read(brokers: Brokers, read: Callable[[Cluster], T]) -> tuple[T | None, str | None]:
+    """A part of the page; None with the reason if its requests fail."""
+    try:
+        with brokers.cluster() as cluster:
+            return read(cluster), None
+    except Failure as failure:
+        return None, failure.message
+
+
+def _groups(cluster: Cluster) -> _Groups:
+    listed = GroupClient(cluster).list()
+    active = active_groups(listed)
+    return _Groups(len(listed), len(active), *members_of(cluster, active[:_MAX_GROUPS]))
 
 
 ROUTES: Final = [Route("/", _overview)]

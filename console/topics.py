@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ..cli.cluster import Cluster
+from ..cli.cluster import BrokerError, Cluster
 from ..protocol.api import ApiKey
 from ..protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from ..protocol.messages.metadata import MetadataResponseTopic
@@ -90,7 +90,7 @@ def _row(
 
 
 def _sizes(cluster: Cluster, topics: Sequence[MetadataResponseTopic]) -> dict[tuple[str, int], int]:
-    """The bytes of each partition of these topics on its largest replica; empty where the server does not say."""
+    """The bytes of each partition of these topics on its largest replica, where the brokers say."""
     if not cluster.bootstrap.offers(ApiKey.DESCRIBE_LOG_DIRS):
         return {}
     wanted = [
@@ -99,7 +99,11 @@ def _sizes(cluster: Cluster, topics: Sequence[MetadataResponseTopic]) -> dict[tu
     ]
     found: dict[tuple[str, int], int] = {}
     for node_id in cluster.broker_ids():
-        for directory in cluster.ask_broker(node_id, DescribeLogDirsRequest(topics=wanted)).results:
+        try:
+            directories = cluster.ask_broker(node_id, DescribeLogDirsRequest(topics=wanted)).results
+        except BrokerError:
+            continue  # the rest of the page does not depend on it
+        for directory in directories:
             for topic in directory.topics:
                 for each in topic.partitions:
                     key = (topic.name, each.partition_index)

@@ -10,6 +10,8 @@ import pytest
 
 from moldau.cli.client import connect
 from moldau.cli.cluster import Cluster
+from moldau.protocol.api import ApiKey
+from moldau.protocol.errors import ErrorCode
 from moldau.protocol.records import Record, build_batch
 from moldau.testing import Broker
 from moldau.testing.builders import PRODUCE_VERSION, produce_request
@@ -43,6 +45,38 @@ def test_a_problem_is_first_with_what_to_do(new_console: Callable[..., Console],
     assert f"cannot reach 127.0.0.1:{unused_port}" in page.text
     assert "Start one" in page.text
     assert "Nothing is wrong" not in page.text
+
+
+def test_a_part_whose_request_fails_says_so_in_its_place(new_console: Callable[..., Console]) -> None:
+    with Broker(thread=True) as broker:
+        create_topic(broker.bootstrap_servers, "events")
+        settings = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "readers", "client.id": "reader"}
+        consumer = confluent_kafka.Consumer(settings)
+        consumer.subscribe(["events"])
+        wait_until(lambda: consumer.poll(0.1) is not None or consumer.assignment())
+        console = new_console(broker.bootstrap_servers)
+        whole = console.get("/").text
+        facts, disks, members = "<dt>Partitions</dt>", " free</span>", '<th scope="row">reader</th>'
+        assert all(part in whole for part in (facts, disks, members))
+        for api, text, others in (
+            (ApiKey.DESCRIBE_LOG_DIRS, "not described: the broker did not respond", (facts, members)),
+            (ApiKey.DESCRIBE_CLUSTER, "The cluster cannot be described: ", (members,)),
+            (ApiKey.LIST_GROUPS, "Members are missing: ", (facts, disks)),
+            (ApiKey.DESCRIBE_GROUPS, "Members are missing: ", (facts, disks)),
+        ):
+            with broker.faults.disconnect(api, client_id="moldau-console"):
+                page = console.get("/")
+                assert api is not ApiKey.DESCRIBE_LOG_DIRS or console.get("/topics").status == 200
+            assert page.status == 200
+            assert text in unescape(page.text), page.text
+            assert [part for part in others if part not in page.text] == []
+        with broker.faults.error(ApiKey.DESCRIBE_GROUPS, ErrorCode.GROUP_AUTHORIZATION_FAILED):
+            for screen in ("/", "/clients"):
+                page = console.get(screen)
+                assert page.status == 200
+                assert "Members are missing: readers: GROUP_AUTHORIZATION_FAILED" in page.text
+        assert all(part in console.get("/").text for part in (facts, disks, members))
+        consumer.close()
 
 
 @pytest.fixture
