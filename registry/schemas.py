@@ -22,13 +22,21 @@ both; with the last version, or with all versions if transitive."""
 def parse(schema: Schema, imported: Sequence[tuple[str, str]]) -> Parsed:
     """A schema with the names and texts of its references, each after its own references. Raises SchemaError."""
     try:
-        if schema.kind == "AVRO":
-            return AvroSchema(schema.text, [text for _, text in imported])
-        if schema.kind == "JSON":
-            return JsonSchema(schema.text, dict(imported))
-        return ProtobufSchema(schema.text, imported)
+        parsed = _parse(schema, imported)
+        (parsed.text + parsed.normalized).encode()
     except RecursionError:
         raise SchemaError("it is nested too deeply") from None
+    except UnicodeEncodeError:
+        raise SchemaError("it has half of a surrogate pair, which is not a character") from None
+    return parsed
+
+
+def _parse(schema: Schema, imported: Sequence[tuple[str, str]]) -> Parsed:
+    if schema.kind == "AVRO":
+        return AvroSchema(schema.text, [text for _, text in imported])
+    if schema.kind == "JSON":
+        return JsonSchema(schema.text, dict(imported))
+    return ProtobufSchema(schema.text, imported)
 
 
 def incompatibilities(level: str, new: Parsed, earlier: Iterable[tuple[int, Callable[[], Parsed]]]) -> list[str]:

@@ -268,6 +268,7 @@ def test_modes_protect_subjects_and_import_ids(start: Start) -> None:
         ("POST", "/subjects/a/versions", [], 400),
         ("POST", "/subjects/a/versions", {}, 42201),
         ("POST", "/subjects/a/versions", {"schema": "{"}, 42201),
+        ("POST", "/subjects/a/versions", {"schema": r'{"type": "int", "doc": "\ud800"}'}, 42201),
         ("POST", "/subjects/a/versions", {"schema": '"int"', "schemaType": "XML"}, 42201),
         ("POST", "/subjects/a/versions", {"schema": '{"type": 3}', "schemaType": "JSON"}, 42201),
         ("POST", "/subjects/a/versions", {"schema": "message", "schemaType": "PROTOBUF"}, 42201),
