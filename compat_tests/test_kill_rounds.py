@@ -17,14 +17,14 @@ from moldau.compat_tests.kill_rounds import (
     WrongError,
     kill_rounds,
 )
-from moldau.testing.full_run import first_of
+from moldau.testing.full_run import in_extended_run, in_full_run
 
 NOWHERE = "127.0.0.1:1"
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("rounds", first_of([3, 20]))
+@pytest.mark.parametrize("rounds", [3, *in_full_run(10), *in_extended_run(20)])
 def test_no_acknowledged_record_is_lost_or_duplicated(request: pytest.FixtureRequest, rounds: int) -> None:
     if request.config.getoption("apache") or request.config.getoption("bootstrap_server"):
         pytest.skip("starts and kills its own server")

@@ -12,6 +12,7 @@ from moldau.inspection.log_directories import inspect
 from moldau.log.memory_files import MemoryFileSystem
 from moldau.metadata.log_copy import MetadataLogCopy
 from moldau.metadata.settings import MetadataLogSettings
+from moldau.testing.full_run import in_extended_run, in_full_run
 
 from .directories import DIRECTORY, Storage, clean_directory, files_of, overwrite
 
@@ -118,12 +119,13 @@ def test_no_change_of_any_file_is_passed_over_in_the_long_run(directory: Any) ->
     check_changes(directory, 10_000, 77)
 
 
-@pytest.mark.full
-@pytest.mark.timeout(1200)  # 40 s of CPU time, beside other tests
-def test_no_flipped_bit_is_passed_over(directory: Any) -> None:
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("step", [*in_full_run(3), *in_extended_run(1)])
+def test_no_flipped_bit_is_passed_over(directory: Any, step: int) -> None:
+    """One bit in each byte, or in every third one."""
     rng = random.Random(5)
     for path, before in files_of(directory).items():
-        for position in range(len(before)):
+        for position in range(rng.randrange(step), len(before), step):
             after = bytearray(before)
             after[position] ^= 1 << rng.randrange(8)
             if has_no_meaning(path, before, bytes(after)):

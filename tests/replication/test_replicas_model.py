@@ -12,12 +12,12 @@ from moldau.protocol.messages.alter_partition import PartitionData as ProposedDa
 from moldau.protocol.messages.alter_partition import ResponsePartitionData
 from moldau.protocol.messages.fetch import PartitionData
 from moldau.replication.following import Following
-from moldau.testing.full_run import in_full_run
+from moldau.testing.full_run import in_extended_run, in_full_run
 
 from .replicas_model import Cluster, Node, Request, run
 
 
-@pytest.mark.parametrize("seed", [*range(25), *in_full_run(*range(25, 1000))])
+@pytest.mark.parametrize("seed", [*range(25), *in_full_run(*range(25, 500)), *in_extended_run(*range(500, 1000))])
 def test_no_acknowledged_record_is_lost(seed: int) -> None:
     run(seed)
 
@@ -26,7 +26,7 @@ class FailsOften(Cluster):
     failures = 4
 
 
-@pytest.mark.parametrize("seed", [*range(20), *in_full_run(*range(20, 500))])
+@pytest.mark.parametrize("seed", [*range(20), *in_full_run(*range(20, 250)), *in_extended_run(*range(250, 500))])
 def test_no_acknowledged_record_is_lost_if_brokers_fail_often(seed: int) -> None:
     run(seed, cluster=FailsOften)
 
@@ -40,7 +40,7 @@ class KeepsEligibleLeaders(FailsOften):
 
 
 @pytest.mark.parametrize("cluster", [LosesPower, KeepsEligibleLeaders])
-@pytest.mark.parametrize("seed", [*range(10), *in_full_run(*range(10, 500))])
+@pytest.mark.parametrize("seed", [*range(10), *in_full_run(*range(10, 250)), *in_extended_run(*range(250, 500))])
 def test_no_acknowledged_record_is_lost_with_power_losses_or_eligible_leaders(
     seed: int, cluster: type[Cluster]
 ) -> None:
