@@ -30,6 +30,7 @@ from ..protocol.api import ApiKey
 from ..protocol.messages.list_config_resources import ListConfigResourcesRequest
 from ..protocol.messages.list_groups import ListedGroup
 from ..server.metrics.families import labels_in
+from .failures import BadRequest
 from .messages import natural
 from .rendering import brokers_of, form_of, render
 
@@ -234,7 +235,7 @@ def _change(request: Request, fields: Mapping[str, str]) -> Response:
             case "unsubscribe":
                 alter_settings(cluster, _ENTITY, SUBSCRIPTION, {}, ["metrics", "interval.ms"])
             case _:
-                raise Failure(f"{action!r} is no action of this page")
+                raise BadRequest(f"{action!r} is no action of this page")
     return RedirectResponse(f"/clients?done={action}", status_code=303)
 
 

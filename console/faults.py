@@ -22,6 +22,7 @@ from starlette.routing import Route
 from ..cli.failure import Failure
 from ..protocol.api import ApiKey
 from ..protocol.errors import ErrorCode
+from .failures import BadRequest
 from .messages import natural
 from .rendering import form_of, render
 
@@ -167,7 +168,7 @@ def _act(request: Request, fields: dict[str, str]) -> Response:
         case "clear":
             control.clear_faults()
         case _:
-            raise Failure(f"{action!r} is no action of this page")
+            raise BadRequest(f"{action!r} is no action of this page")
     return RedirectResponse(f"/faults?{urlencode({'done': action})}", status_code=303)
 
 
@@ -175,7 +176,7 @@ def _fault(fields: dict[str, str]) -> tuple[str, dict[str, Any]]:
     """A fault in words, and as the control reads it. Raises Failure."""
     kind = fields.get("kind", "")
     if kind not in _KINDS:
-        raise Failure(f"{kind!r} is no kind of a fault")
+        raise BadRequest(f"{kind!r} is no kind of a fault")
     fault: dict[str, Any] = {"kind": kind}
     words = [_KINDS[kind]]
     if kind in _WITH_ERROR:

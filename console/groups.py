@@ -23,6 +23,7 @@ from ..cli.group_reset import new_offsets
 from ..cli.transaction_client import OpenTransaction, TransactionClient
 from ..protocol.api import ApiKey
 from .chart import chart
+from .failures import BadRequest, NotFound
 from .lag_history import LagHistory, total_lags
 from .messages import natural, parse_time
 from .paging import page_of
@@ -129,7 +130,7 @@ def _preview(request: Request) -> Response:
         committed = client.committed(group_id)
         partitions = sorted(each for each in committed if topic in ("", each.topic))
         if not partitions:
-            raise Failure(f"the group {group_id!r} has no committed offsets{f' in {topic}' if topic else ''} to reset")
+            raise NotFound(f"the group {group_id!r} has no committed offsets{f' in {topic}' if topic else ''} to reset")
         new = _new_offsets(way, value, partitions, committed, LogOffsets(cluster, warnings.append))
     return render(
         request,
@@ -166,7 +167,7 @@ def _new_offsets(
         case "shift":
             amount = natural(value.removeprefix("-").removeprefix("+"), "number of offsets")
             return new_offsets("--shift-by", -amount if value.startswith("-") else amount, partitions, committed, log)
-    raise Failure(f"{way!r} is no way to reset offsets; choose one of {', '.join(WAYS)}")
+    raise BadRequest(f"{way!r} is no way to reset offsets; choose one of {', '.join(WAYS)}")
 
 
 async def _reset(request: Request) -> Response:
@@ -178,7 +179,7 @@ def _commit(request: Request, group_id: str, text: str) -> Response:
     try:
         new = {row.partition: row.offset for row in read_rows(text.replace("\r\n", "\n"))}
     except ValueError as error:
-        raise Failure(f"the offsets of the form cannot be read: {error}") from None
+        raise BadRequest(f"the offsets of the form cannot be read: {error}") from None
     with brokers_of(request).cluster() as cluster:
         errors = GroupClient(cluster).commit(group_id, new)
     if errors:

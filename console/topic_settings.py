@@ -20,6 +20,7 @@ from ..protocol.messages.create_topics import CreatableTopic, CreatableTopicConf
 from ..protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from ..protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ..protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from .failures import BadRequest
 from .fetching import Topic, load_topic
 from .messages import natural
 from .rendering import brokers_of, form_of, refuse_if_read_only, render
@@ -157,13 +158,13 @@ def _change_topic(request: Request, name: str, fields: dict[str, str]) -> Respon
                 _delete_records(cluster, load_topic(cluster, name))
             case "delete":
                 if fields.get("confirmed") != name:
-                    raise Failure(
+                    raise BadRequest(
                         f"type the name of the topic to delete it; {fields.get('confirmed')!r} is not {name!r}"
                     )
                 _delete(cluster, name)
                 return RedirectResponse("/topics?done=deleted", status_code=303)
             case _:
-                raise Failure(f"{action!r} is no change of a topic")
+                raise BadRequest(f"{action!r} is no change of a topic")
     return RedirectResponse(f"/topics/{quote(name)}/settings?{urlencode({'done': action})}", status_code=303)
 
 

@@ -18,6 +18,7 @@ from ..cli.cluster import Cluster
 from ..cli.failure import Failure
 from ..cli.transaction_client import ListedTransaction, OpenTransaction, TransactionClient
 from ..protocol.api import ApiKey
+from .failures import NotFound
 from .fetching import bounds
 from .messages import natural
 from .rendering import brokers_of, form_of, now_ms, render
@@ -72,7 +73,7 @@ def open_transactions(cluster: Cluster, client: TransactionClient, names: list[s
     """The open transactions in these topics (None: all), the earliest one of a partition first. Raises Failure."""
     topics = cluster.topics(names)
     if names and topics[0].error_code:
-        raise Failure(f"the topic {names[0]!r} does not exist")
+        raise NotFound(f"the topic {names[0]!r} does not exist")
     found = client.open_in(each for each in topics if each.error_code == 0)
     return sorted(found, key=lambda each: (each.topic, each.partition, each.start_offset))
 
@@ -107,10 +108,10 @@ def _abort_transaction(request: Request, fields: dict[str, str]) -> Response:
 def _abort_by_id(client: TransactionClient, transactional_id: str) -> None:
     described = client.describe(transactional_id)
     if described is None:
-        raise Failure(f"the transactional id {transactional_id!r} does not exist any more")
+        raise NotFound(f"the transactional id {transactional_id!r} does not exist any more")
     if described.transaction_state != _ONGOING:
         state = described.transaction_state
-        raise Failure(f"{transactional_id!r} has no open transaction any more: its state is {state}")
+        raise NotFound(f"{transactional_id!r} has no open transaction any more: its state is {state}")
     client.terminate(described)
 
 
@@ -121,7 +122,7 @@ def _abort_in(cluster: Cluster, client: TransactionClient, topic: str, partition
         if (each.partition, each.start_offset) == (partition, offset) and leader >= 0:
             client.abort_in(leader, each)
             return
-    raise Failure(f"no open transaction starts at offset {offset} of {topic}-{partition} any more")
+    raise NotFound(f"no open transaction starts at offset {offset} of {topic}-{partition} any more")
 
 
 ROUTES: Final = [

@@ -101,5 +101,5 @@ def test_metrics_that_cannot_be_read_are_explained(
 @pytest.mark.parametrize("fields", [{"action": "explode"}, {"action": "subscribe", "seconds": "soon"}])
 def test_a_wrong_change_is_explained(console: Console, fields: dict[str, str]) -> None:
     answer = console.post("/clients", fields)
-    assert answer.status in (400, 502)
+    assert answer.status == 400
     assert fields[next(reversed(fields))] in answer.text

@@ -71,7 +71,7 @@ def test_the_clock_is_moved_and_retention_applied(console: Console) -> None:
 )
 def test_a_wrong_action_is_explained(console: Console, fields: dict[str, str], problem: str) -> None:
     answer = console.post("/faults", fields)
-    status = 400 if problem == "is not a number" else 502
+    status = 502 if problem in ("NO_SUCH_ERROR", "COORDINATOR_NOT_AVAILABLE") else 400
     assert (answer.status, problem in unescape(answer.text)) == (status, True), answer.text
 
 

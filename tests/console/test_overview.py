@@ -127,7 +127,7 @@ def test_a_transaction_that_does_not_exist_is_not_aborted(
     console: Console, fields: dict[str, str], problem: str
 ) -> None:
     answer = console.post("/transactions/abort", fields)
-    status = 400 if problem == "is not a number" else 502
+    status = 400 if problem == "is not a number" else 404
     assert (answer.status, problem in unescape(answer.text)) == (status, True), answer.text
 
 
