@@ -146,9 +146,9 @@ def controlled() -> Iterator[tuple[str, int]]:
             server.communicate()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def secured_console(request: pytest.FixtureRequest) -> Iterator[Console]:
-    """A console of a server with an authorizer, as whose super user it connects."""
+    """A console of a server with an authorizer, as whose super user it connects. The ACLs of a module stay in it."""
     server = ApacheKafka(_WITH_ACLS) if request.config.getoption("apache") else Broker(config=_WITH_ACLS)
     with server as running:
         console = Console(running.bootstrap_servers)
