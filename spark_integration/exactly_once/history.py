@@ -39,6 +39,7 @@ _PASSING = (
     "TIMED_OUT",
     "TRANSPORT",
     "ALL_BROKERS_DOWN",
+    "DESTROY_BROKER",  # the client has just replaced its connection to a broker
 )
 # An attempt leaves a marker and the control record of its transaction, or only the control record.
 _LOOK_BACK = 16

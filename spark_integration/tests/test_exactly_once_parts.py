@@ -437,6 +437,23 @@ def test_a_transaction_timeout_that_the_server_rejects_is_explained(bootstrap_se
     assert "transaction.max.timeout.ms is the limit" in write(0, rows_of("any", 1), job).problem
 
 
+def test_a_marker_is_read_again_if_the_client_replaced_its_connection(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from confluent_kafka import KafkaError, KafkaException
+
+    with HistoryReader(job.settings, job.batches_topic) as history:
+        outcomes: list[KafkaException | None] = [KafkaException(KafkaError(KafkaError._DESTROY_BROKER)), None]
+
+        def last(writer: int) -> None:
+            if (outcome := outcomes.pop(0)) is not None:
+                raise outcome
+
+        monkeypatch.setattr(history, "_last", last)
+        assert history.last(0) is None
+        assert not outcomes
+
+
 def test_the_topic_of_batches_is_compacted_and_any_other_policy_is_rejected(
     job: Job, client: Client, make_topic: MakeTopic
 ) -> None:
